@@ -1,0 +1,48 @@
+"""Explicit kernel fusion for CuPy arrays: one deterministic device pass for each pipeline.
+
+You write array expressions; nothing runs. `compute` runs each pipeline as one pass: every input
+read once, every output written once, no intermediate array. `explain` says beforehand what it
+will do.
+
+Examples
+--------
+>>> import itfuse as itf, numpy as np
+>>> x = itf.asarray(np.array([3.0, -4.0], np.float32))    # a CuPy array runs on its GPU
+>>> y = itf.maximum(x * 2 + 1, 0)                         # lazy
+>>> y.compute()
+array([7., 0.], dtype=float32)
+>>> float(itf.sqrt((x * x).sum()).compute())              # one pass
+5.0
+"""
+
+from __future__ import annotations
+
+from itfuse import engines
+from itfuse.array import FUNCTIONS, Array, asarray, compute, explain, plan, spec
+from itfuse.config import config
+from itfuse.errors import (
+    AliasError,
+    CacheError,
+    CompileError,
+    ConfigError,
+    DeviceError,
+    DTypeError,
+    ItfuseError,
+    NeedsBuffer,
+    PlanError,
+    RangeError,
+    ShapeError,
+    Unsupported,
+)
+from itfuse.plan.stages import Note, Plan, Stage
+
+__version__ = "0.1.0"
+
+globals().update(FUNCTIONS)
+
+__all__ = [
+    "AliasError", "Array", "CacheError", "CompileError", "ConfigError", "DTypeError",
+    "DeviceError", "ItfuseError", "NeedsBuffer", "Note", "Plan", "PlanError", "RangeError",
+    "ShapeError", "Stage", "Unsupported", "asarray", "compute", "config", "engines", "explain",
+    "plan", "spec", *FUNCTIONS,
+]  # fmt: skip

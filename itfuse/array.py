@@ -1,0 +1,596 @@
+"""Array: a lazy expression over real arrays. Operators and functions come from the op table.
+
+An `Array` is a `Node` (structure) and the arrays that its leaves stand for. Making one computes
+nothing; `compute` plans and runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from itfuse import config, dtypes, engines, expr
+from itfuse.errors import DeviceError, DTypeError, ShapeError, Unsupported
+from itfuse.explain import explain_text
+from itfuse.expr import Memory, Node
+from itfuse.ops import BY_UFUNC, COMPOSITE, ELEMENTWISE, INPUT, OPS, REDUCTION, Op
+from itfuse.plan import make_plan
+from itfuse.plan.index import contiguous_strides
+from itfuse.plan.stages import Plan
+
+
+class Array:
+    """A lazy array expression.
+
+    Made by `itf.asarray` and by operations; never called directly.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the result.
+    dtype : numpy.dtype
+        NumPy's dtype of the result.
+    device : str
+        Where the arrays are and the result will be: `cpu`, `cuda:0`, ... or `none`.
+    """
+
+    __slots__ = ("__weakref__", "_data", "_device", "_node")
+    __hash__ = None  # type: ignore[assignment]  # like NumPy's: equality is elementwise
+    __array_priority__ = 2000.0
+
+    def __init__(self, node: Node, data: dict[Node, Any], device: str) -> None:
+        self._node = node
+        self._data = data
+        self._device = device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return self._node.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the result."""
+        return self._node.dtype
+
+    @property
+    def device(self) -> str:
+        """Where the result will be."""
+        return self._device
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._node.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._node.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self._node.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the result."""
+        return self.size * self.itemsize
+
+    def __repr__(self) -> str:
+        return (f"itf.Array({expr.text(self._node)}, shape={self.shape}, dtype={self.dtype}, "
+                f"device={self._device!r})")  # fmt: skip
+
+    # ---- conversion ----
+    def astype(self, dtype: Any, copy: bool = True) -> Array:
+        """Return this expression converted to `dtype`.
+
+        Parameters
+        ----------
+        dtype : dtype-like
+            A supported dtype.
+        copy : bool
+            Accepted for NumPy's sake; an expression is never a copy.
+
+        Raises
+        ------
+        DTypeError
+            If itfuse does not support `dtype`.
+
+        Examples
+        --------
+        >>> import itfuse as itf
+        >>> itf.asarray([1.7, -1.7]).astype("int32").compute()
+        array([ 1, -1], dtype=int32)
+        """
+        wanted = dtypes.as_dtype(dtype, f"astype({expr.text(self._node)}, ...)")
+        return self._of(expr.convert(self._node, wanted))
+
+    def _of(self, node: Node) -> Array:
+        return Array(node, self._data, self._device)
+
+    # ---- asking for results ----
+    def compute(self, out: Any = None, *, stream: Any = None, engine: str | None = None,
+                max_passes: int | None = None) -> Any:  # fmt: skip
+        """Compute this expression; see `itfuse.compute`."""
+        return compute(self, out=out, stream=stream, engine=engine, max_passes=max_passes)
+
+    def plan(self, **options: Any) -> Plan:
+        """Return the plan that `compute` would run; see `itfuse.plan`."""
+        return plan(self, **options)
+
+    def explain(self, **options: Any) -> str:
+        """Return what `compute` would do; see `itfuse.explain`."""
+        return explain(self, **options)
+
+    def _item(self, what: str) -> Any:
+        if self.size != 1:
+            raise ShapeError(f"{what}({expr.text(self._node)}): the expression has shape "
+                             f"{self.shape}; only one element converts. Use .any() or .all() for "
+                             "a truth value, .sum() and the like for a number")  # fmt: skip
+        return self.compute().reshape(()).item()
+
+    def __bool__(self) -> bool:
+        return bool(self._item("bool"))
+
+    def __int__(self) -> int:
+        return int(self._item("int"))
+
+    def __float__(self) -> float:
+        return float(self._item("float"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu" or self.shape != ():
+            raise TypeError(f"only a 0-d integer expression is an index, not {self!r}")
+        return int(self._item("index"))
+
+    def item(self) -> Any:
+        """Compute and return the one element as a Python scalar."""
+        return self._item("item")
+
+    def tolist(self) -> Any:
+        """Compute and return nested Python lists."""
+        return self.compute().tolist()
+
+    def __len__(self) -> int:
+        if self.shape == ():
+            raise TypeError("len() of a 0-d expression")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.shape == ():
+            raise TypeError("iteration over a 0-d expression")
+        return iter(self.compute())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if self._device != "cpu":
+            raise TypeError(f"{self!r} is on {self._device}: there is no implicit copy to the "
+                            "host; use .compute().get()")  # fmt: skip
+        result = self.compute()
+        return result if dtype is None else result.astype(dtype)
+
+    # ---- NumPy's and CuPy's functions on this expression ----
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        op = BY_UFUNC.get(ufunc)
+        if op is None or method != "__call__" or kwargs:
+            return NotImplemented
+        return _apply(op, inputs)
+
+    def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        op = OPS.get(_CUPY_NAMES.get(kernel.name, kernel.name.removeprefix("cupy_")))
+        if op is None or op.kind != ELEMENTWISE or kwargs:
+            raise Unsupported(f"itfuse has no operation for CuPy's {kernel.name}; compute() first")
+        return _apply(op, args)
+
+
+_CUPY_NAMES = {"cupy_true_divide": "divide", "cupy_where": "where"}
+
+
+def _lift(x: Any) -> Any:
+    """Return `x` as an operand: an Array, a NumPy scalar, or a Python scalar."""
+    if isinstance(x, (Array, bool, int, float, np.generic)):
+        return x
+    return asarray(x)
+
+
+def _apply(op: Op, operands: tuple[Any, ...]) -> Array:
+    """Apply an elementwise row."""
+    lifted = [_lift(x) for x in operands]
+    if not any(isinstance(x, Array) for x in lifted):
+        lifted = [asarray(x) for x in lifted]
+    data: dict[Node, Any] | None = None
+    device = ""
+    for x in lifted:
+        if not isinstance(x, Array):
+            continue
+        if data is None:
+            data, device = x._data, x._device
+        elif x._device != device:
+            what = expr.call_text(op, tuple(y._node if isinstance(y, Array) else y for y in lifted))
+            raise DeviceError(f"{what}: the arrays are on {device} and {x._device}; move one of "
+                              "them first (cupy.asarray(...) to the GPU, .get() to the host)")  # fmt: skip
+        elif x._data is not data and not x._data.keys() <= data.keys():
+            data = {**data, **x._data}
+    assert data is not None
+    node = expr.elementwise(op, tuple(x._node if isinstance(x, Array) else x for x in lifted))
+    return Array(node, data, device)
+
+
+def asarray(obj: Any, dtype: Any = None) -> Array:
+    """Wrap an array without copying it.
+
+    Parameters
+    ----------
+    obj : object
+        A CuPy or NumPy array, anything with `__cuda_array_interface__` or DLPack, a NumPy or
+        Python scalar, or nested lists (which NumPy converts). An `Array` comes back as it is.
+    dtype : dtype-like, optional
+        Convert to this dtype (lazily).
+
+    Returns
+    -------
+    Array
+        A lazy array. The elements are read when it is computed: changes until then are seen.
+
+    Raises
+    ------
+    DTypeError
+        For complex, object, string, datetime and other dtypes that itfuse does not support.
+    DeviceError
+        If it is a device array and there is no usable GPU.
+
+    Examples
+    --------
+    >>> import itfuse as itf, numpy as np
+    >>> itf.asarray(np.arange(3)) * 2
+    itf.Array(a * 2, shape=(3,), dtype=int64, device='cpu')
+    """
+    if isinstance(obj, Array):
+        return obj if dtype is None else obj.astype(dtype)
+    array, memory = _wrap(obj)
+    node = expr.make(INPUT, (), array.dtype, tuple(array.shape), memory)
+    lazy = Array(node, {node: array}, memory.device)
+    return lazy if dtype is None else lazy.astype(dtype)
+
+
+_KDL_CPU, _KDL_CUDA, _KDL_MANAGED = 1, 2, 13
+
+
+def _wrap(obj: Any) -> tuple[Any, Memory]:
+    if not isinstance(obj, np.ndarray):
+        if hasattr(obj, "__cuda_array_interface__"):
+            return _checked(engines.cuda_module().wrap(obj))
+        if hasattr(obj, "__dlpack_device__") and not hasattr(obj, "__array_interface__"):
+            kind, _ = obj.__dlpack_device__()
+            if kind in (_KDL_CUDA, _KDL_MANAGED):
+                return _checked(engines.cuda_module().wrap(obj))
+            if kind == _KDL_CPU:
+                obj = np.from_dlpack(obj)
+        try:
+            obj = np.asarray(obj)
+        except (TypeError, ValueError) as why:
+            raise DTypeError(f"asarray({type(obj).__name__}): no array ({why})") from None
+    if type(obj) is not np.ndarray:
+        if isinstance(obj, np.ma.MaskedArray):
+            raise Unsupported("asarray: masked arrays are not supported; use .filled(...) first")
+        obj = obj.view(np.ndarray)
+    return _checked((obj, engines.engine_for("cpu").memory(obj)))
+
+
+def _checked(found: tuple[Any, Memory]) -> tuple[Any, Memory]:
+    dtypes.check(found[0].dtype, f"asarray: the array of shape {tuple(found[0].shape)}")
+    return found
+
+
+_placeholders = itertools.count(1)
+
+
+def spec(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return a placeholder of `shape` and `dtype` without memory, for planning and building.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Its shape.
+    dtype : dtype-like
+        Its dtype.
+
+    Returns
+    -------
+    Array
+        Usable like any other in expressions, `plan`, `explain` and, with the null engine,
+        `compute`. It has no elements: running it raises `DeviceError`.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> x = itf.spec((1 << 28,), "float32")
+    >>> itf.plan(abs(x).sum()).bytes_read == 1 << 30
+    True
+    """
+    wanted = dtypes.as_dtype(dtype, "spec(...)")
+    strides = contiguous_strides(tuple(shape), wanted.itemsize)
+    memory = Memory("none", next(_placeholders), strides)
+    node = expr.make(INPUT, (), wanted, tuple(shape), memory)
+    return Array(node, {node: None}, "none")
+
+
+def _gather(arrays: tuple[Any, ...]) -> tuple[tuple[Node, ...], dict[Node, Any], str]:
+    if not arrays:
+        raise TypeError("give at least one expression")
+    lifted = [asarray(x) for x in arrays]
+    devices = dict.fromkeys(x._device for x in lifted)
+    if len(devices) > 1:
+        raise DeviceError(f"the expressions are on {' and '.join(devices)}; compute those of one "
+                          "device at a time")  # fmt: skip
+    data: dict[Node, Any] = {}
+    for x in lifted:
+        data.update(x._data)
+    return tuple(x._node for x in lifted), data, lifted[0]._device
+
+
+def plan(*arrays: Any, max_passes: int | None = None, strategy: str | None = None,
+         until: str | None = None) -> Plan:  # fmt: skip
+    """Return the plan that `compute(*arrays)` would run.
+
+    Parameters
+    ----------
+    *arrays : Array
+        Expressions.
+    max_passes, strategy : optional
+        Settings for this plan; see `itf.config`.
+    until : str, optional
+        Stop after `simplify`, `fuse` or `choose`.
+
+    Returns
+    -------
+    Plan
+        With `passes`, `bytes_read`, `bytes_written`, `bytes_temporary`, `stages`, `notes`.
+
+    Raises
+    ------
+    NeedsBuffer
+        If it takes more passes than allowed.
+
+    Examples
+    --------
+    >>> import itfuse as itf, numpy as np
+    >>> x = itf.asarray(np.ones(1000, np.float32))
+    >>> p = itf.plan(itf.sqrt((x * x).sum()))
+    >>> p.passes, p.bytes_read, p.bytes_written
+    (1, 4000, 4)
+    """
+    nodes, _, device = _gather(arrays)
+    return make_plan(nodes, device=device, strategy=strategy, max_passes=max_passes, until=until)
+
+
+def explain(*arrays: Any, **options: Any) -> str:
+    """Return a text of what `compute(*arrays)` would do: passes, bytes, floor time and notes.
+
+    Parameters
+    ----------
+    *arrays : Array
+        Expressions.
+    **options
+        As for `plan`.
+
+    Returns
+    -------
+    str
+        For people; the numbers are on `plan(...)`.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> print(itf.explain(abs(itf.spec((1024,), "float32")).sum()))
+    1 pass on none: reads 4.00 KiB, writes 4 B
+    1. reduce over [1024] by cub.iterator
+         in   a: float32[1024]
+         out  float32[] = sum(absolute(a))
+         reads 4.00 KiB, writes 4 B
+    note: pass 1: not cub.pointers: cuda.compute reduces plain pointers without a fused map
+    """
+    return explain_text(plan(*arrays, **options))
+
+
+def compute(*arrays: Any, out: Any = None, stream: Any = None, engine: str | None = None,
+            max_passes: int | None = None) -> Any:  # fmt: skip
+    """Compute expressions together, sharing passes.
+
+    Parameters
+    ----------
+    *arrays : Array
+        Expressions on one device.
+    out : array, or tuple of arrays and None, optional
+        Where the results go: same shape and dtype, C-contiguous. It may be an input if every
+        element reads only its own place.
+    stream : object, optional
+        Anything with `__cuda_stream__`; CuPy's current stream by default.
+    engine : str, optional
+        `auto`, `cuda`, `cpu`, or `null` (plan, lower and compile, but run nothing).
+    max_passes : int, optional
+        More passes than this are an error.
+
+    Returns
+    -------
+    cupy.ndarray or numpy.ndarray, or a tuple of them
+        One for each expression; a 0-d result is a 0-d array. On the GPU the work is queued, not
+        waited for. The null engine returns placeholders.
+
+    Raises
+    ------
+    ShapeError, DTypeError, AliasError, DeviceError, NeedsBuffer, CompileError
+        Before anything has run.
+
+    Examples
+    --------
+    >>> import itfuse as itf, numpy as np
+    >>> x = itf.asarray(np.array([1.0, 2.0, 3.0]))
+    >>> total, top = itf.compute(x.sum(), x.max())
+    >>> float(total), float(top)
+    (6.0, 3.0)
+    """
+    nodes, data, device = _gather(arrays)
+    outs = None if out is None else (out,) if len(nodes) == 1 and not _several(out) else tuple(out)
+    if outs is not None and len(outs) != len(nodes):
+        raise ShapeError(f"out= has {len(outs)} arrays for {len(nodes)} expressions")
+    name = engine or config.get("engine")
+    runner = _engine(name, device, nodes)
+    made = make_plan(nodes, device="none" if name == "null" else device, max_passes=max_passes)
+    if config.get("debug"):
+        _debug(made, runner)
+    results = engines.run(made, data, outs, stream, runner)
+    if name == "null":
+        results = tuple(spec(shape, dtype) for shape, dtype in results)
+    return results[0] if len(results) == 1 else results
+
+
+def _several(out: Any) -> bool:
+    return isinstance(out, (tuple, list))
+
+
+def _engine(name: str, device: str, nodes: tuple[Node, ...]) -> Any:
+    kind = device.partition(":")[0]
+    if name == "null":
+        return engines.engine_for("none")
+    what = ", ".join(expr.text(node) for node in nodes)
+    if kind == "none":
+        raise DeviceError(f"{what} stands on placeholders without elements; pass real arrays, or "
+                          "engine='null' to plan and compile only")  # fmt: skip
+    if name not in ("auto", kind):
+        raise DeviceError(f"{what} is on {device}, and the engine {name!r} was asked for; move the "
+                          "arrays there first (cupy.asarray(...) or .get()), or use engine='auto'")  # fmt: skip
+    return engines.engine_for(device)
+
+
+def _debug(made: Plan, runner: Any) -> None:
+    level = config.get("debug")
+    for number, stage in enumerate(made.stages):
+        print(f"itfuse: pass {number + 1} of {made.passes}: {stage.primitive} over "
+              f"{list(stage.shape)} by {stage.strategy}", file=sys.stderr)  # fmt: skip
+    if level >= 2:
+        print(explain_text(made), file=sys.stderr)
+    if level >= 3 and hasattr(runner, "source"):
+        for stage in made.stages:
+            print(runner.source(stage), file=sys.stderr)
+
+
+# ---- functions and operators from the table ------------------------------------------------------
+def _reduce(op: Op, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    lazy = asarray(x)
+    what = f"{op.name}({expr.text(lazy._node)})"
+    axes = (axis,) if isinstance(axis, int) else axis
+    if axes is not None and sorted(a % max(lazy.ndim, 1) for a in axes) != list(range(lazy.ndim)):
+        raise Unsupported(f"{what}: axis={axis} of a {lazy.ndim}-d expression; only reductions of "
+                          "the whole array are there, axis=None")  # fmt: skip
+    if keepdims and lazy.ndim:
+        raise Unsupported(f"{what}: keepdims=True is not there; the result is 0-d and broadcasts")
+    if dtype is not None:
+        if op.name not in ("sum", "prod"):
+            raise TypeError(f"{op.name} takes no dtype")
+        dtype = dtypes.as_dtype(dtype, what)
+    return lazy._of(expr.reduction(op, lazy._node, dtype))
+
+
+def _function(op: Op) -> Callable[..., Array]:
+    """Return the public function of a row."""
+    if op.kind == ELEMENTWISE:
+        def call(*operands: Any) -> Array:
+            return _apply(op, operands)
+    elif op.kind == REDUCTION:
+        def call(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:  # type: ignore[misc]
+            return _reduce(op, x, axis, dtype, keepdims)
+    else:
+        expand = op.expand
+        assert expand is not None
+
+        def call(*args: Any, **kwargs: Any) -> Array:
+            result: Array = expand(F, *args, **kwargs)
+            return result
+    call.__name__ = call.__qualname__ = op.name
+    call.__module__ = "itfuse"
+    call.__doc__ = _documentation(op)
+    return call
+
+
+def _documentation(op: Op) -> str:
+    text = f"{op.doc}\n\nA lazy operation: nothing runs before `compute`.\n"
+    if op.ulp:
+        text += f"\nAccurate to {op.ulp:g} units in the last place on every engine.\n"
+    if op.aliases:
+        text += f"\nAlso called {', '.join(op.aliases)}.\n"
+    return text
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+for _op in OPS.values():
+    if _op.name != "astype":
+        FUNCTIONS.update(dict.fromkeys((_op.name, *_op.aliases), _function(_op)))
+
+
+def astype(x: Any, dtype: Any) -> Array:
+    """Return `x` converted to `dtype`; see `Array.astype`."""
+    return asarray(x).astype(dtype)
+
+
+FUNCTIONS["astype"] = astype
+
+
+class _Namespace:
+    """Every op as an attribute: what composite rows are written with."""
+
+    asarray = staticmethod(asarray)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return FUNCTIONS[name]
+
+
+F = _Namespace()
+
+_METHODS = ("sum", "prod", "min", "max", "any", "all", "mean", "clip", "round")
+
+
+def _power(x: Any, y: Any) -> Any:
+    # NumPy's `**` (not np.power) takes cheap exponents by cheaper means, with other roundings.
+    if type(y) in (int, float) and isinstance(x, Array):
+        if y == 2 and (x.dtype.kind == "f" or type(y) is int) and x.dtype.kind != "b":
+            return FUNCTIONS["square"](x)
+        cheap = {0.5: "sqrt", -1: "reciprocal", 1: "positive"}.get(y)
+        if cheap and x.dtype.kind == "f":
+            return FUNCTIONS[cheap](x)
+    return FUNCTIONS["power"](x, y)
+
+
+def _operand(x: Any) -> bool:
+    return not isinstance(x, (str, bytes, type(None), dict, set))
+
+
+def _install(op: Op) -> None:
+    function = _power if op.dunder == "pow" else FUNCTIONS[op.name]
+    if op.arity == 1:
+        setattr(Array, f"__{op.dunder}__", lambda self: function(self))
+        return
+
+    def forward(self: Array, other: Any) -> Any:
+        return function(self, other) if _operand(other) else NotImplemented
+
+    def reflected(self: Array, other: Any) -> Any:
+        return function(other, self) if _operand(other) else NotImplemented
+
+    setattr(Array, f"__{op.dunder}__", forward)
+    if op.dunder not in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(Array, f"__r{op.dunder}__", reflected)
+
+
+for _op in OPS.values():
+    if _op.dunder:
+        _install(_op)
+for _name in _METHODS:
+    setattr(Array, _name, FUNCTIONS[_name])
+
+assert {op.kind for op in OPS.values()} <= {ELEMENTWISE, REDUCTION, COMPOSITE}

@@ -1,0 +1,66 @@
+"""The one cache key, and the in-process cache of what was built.
+
+A key is the structure of a stage plus what else decides the code: engine, target and versions.
+Pointers, sizes and runtime scalars are never part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from itfuse.plan.stages import Stage
+
+FORMAT = 1
+"""Version of generated code and of the order of reductions; part of every name."""
+
+T = TypeVar("T")
+
+
+def digest(stage: Stage) -> str:
+    """Return the name of a stage's structure: the same in every process and on every machine."""
+    return hashlib.sha256(repr((FORMAT, stage.key)).encode()).hexdigest()[:20]
+
+
+class BuildCache:
+    """Builds each key once, whichever thread asks first; the others wait for it.
+
+    A failed build is not kept: the next call tries again.
+    """
+
+    def __init__(self) -> None:
+        self._built: dict[Any, Any] = {}
+        self._building: dict[Any, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self.builds = 0
+
+    def get(self, key: Any, build: Callable[[], T]) -> T:
+        """Return what `build` made for `key`, calling it only if nothing has."""
+        found = self._built.get(key)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+        with self._lock:
+            lock = self._building.setdefault(key, threading.Lock())
+        with lock:
+            if key not in self._built:
+                made = build()
+                with self._lock:
+                    self._built[key] = made
+                    self.builds += 1
+                    self._building.pop(key, None)
+            return self._built[key]  # type: ignore[no-any-return]
+
+    def clear(self) -> None:
+        """Forget everything that was built."""
+        with self._lock:
+            self._built.clear()
+            self.builds = 0
+
+    def __len__(self) -> int:
+        return len(self._built)
+
+
+BUILT = BuildCache()
+"""What this process has built."""

@@ -1,0 +1,132 @@
+"""Settings: defaults, then `ITFUSE_<NAME>` in the environment, then `with itf.config(...)`.
+
+A setting is one `Setting` row; nothing else needs to know about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from itfuse.errors import ConfigError
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+def _count(least: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        number = int(value)
+        if number < least:
+            raise ValueError(f"an integer of at least {least}")
+        return number
+
+    return parse
+
+
+def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None or value == "" else parse(value)
+
+
+def _arch(value: Any) -> str:
+    text = str(value).removeprefix("sm_").replace(".", "")
+    if not text.isdigit() or not 70 <= int(text) <= 999:
+        raise ValueError("an architecture such as sm_90 or 9.0")
+    return f"sm_{text}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: its name, default, parser (raises `ValueError` saying what it takes), doc."""
+
+    name: str
+    default: Any
+    parse: Callable[[Any], Any]
+    doc: str
+
+
+SETTINGS: dict[str, Setting] = {
+    row.name: row
+    for row in (
+        Setting("engine", "auto", _choice("auto", "cuda", "cpu", "null"),
+                "which engine runs plans; `auto` follows the arrays"),
+        Setting("strategy", "auto", _choice("auto", "cub", "cub.pointers", "cub.iterator"),
+                "device strategy; `auto` follows the rules in plan/primitives.py"),
+        Setting("max_passes", None, _optional(_count(1)),
+                "a plan of more passes is an error"),
+        Setting("threads", None, _optional(_count(1)),
+                "threads of the CPU engine; all usable cores by default"),
+        Setting("arch", "sm_90", _arch,
+                "architecture the null engine compiles for"),
+        Setting("bandwidth", None, _optional(float),
+                "memory bandwidth in GB/s for floor times; asked of the engine by default"),
+        Setting("debug", 0, _count(0),
+                "1 prints each pass, 2 the plan, 3 the generated source, all to stderr"),
+    )
+}  # fmt: skip
+
+_overrides: ContextVar[dict[str, Any] | None] = ContextVar("itfuse_config", default=None)
+_environment: dict[str, Any] = {}
+
+
+def _parse(name: str, value: Any, origin: str) -> Any:
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise ConfigError(f"{origin}: no setting {name!r}; there are {', '.join(SETTINGS)}")
+    try:
+        return setting.parse(value)
+    except (ValueError, TypeError) as why:
+        raise ConfigError(f"{origin}: {name}={value!r} is not valid; expected {why}") from None
+
+
+def get(name: str) -> Any:
+    """Return the value of setting `name` in the current context."""
+    overrides = _overrides.get()
+    if overrides is not None and name in overrides:
+        return overrides[name]
+    if name not in _environment:
+        variable = f"ITFUSE_{name.upper()}"
+        text = os.environ.get(variable)
+        default = SETTINGS[name].default
+        _environment[name] = default if text is None else _parse(name, text, variable)
+    return _environment[name]
+
+
+@contextlib.contextmanager
+def config(**settings: Any) -> Iterator[None]:
+    """Change settings inside a `with` block, in this thread or task only.
+
+    Parameters
+    ----------
+    **settings
+        Any of `engine`, `strategy`, `max_passes`, `threads`, `arch`, `bandwidth`, `debug`.
+        Each is also read once from the environment variable `ITFUSE_<NAME>`.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown or a value is not valid; nothing is changed then.
+
+    Examples
+    --------
+    >>> import itfuse as itf, numpy as np
+    >>> with itf.config(max_passes=1):
+    ...     float((itf.asarray(np.ones(4)) + 1).sum().compute())
+    8.0
+    """
+    parsed = {name: _parse(name, value, "itf.config") for name, value in settings.items()}
+    token = _overrides.set({**(_overrides.get() or {}), **parsed})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)

@@ -1,0 +1,99 @@
+"""One row per dtype. Promotion is asked of NumPy itself; there is no second table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from itfuse.errors import DTypeError
+
+
+@dataclass(frozen=True)
+class DType:
+    """What itfuse knows of one dtype.
+
+    Attributes
+    ----------
+    name : str
+        NumPy's name.
+    kind : str
+        `b` bool, `i` signed, `u` unsigned, `f` floating point: the key of an op's C++ templates.
+    cpp : str
+        The C++ type of a value of this dtype, in memory and in registers.
+    wide : str
+        The unsigned C++ type in which integer arithmetic wraps without undefined behaviour:
+        at least 32 bits, because C++ promotes narrower operands to (signed) int.
+    pack : str
+        The `struct` format of one value.
+    """
+
+    name: str
+    kind: str
+    cpp: str
+    wide: str
+    pack: str
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype."""
+        return np.dtype(self.name)
+
+    @property
+    def bits(self) -> int:
+        """Width in bits."""
+        return self.numpy.itemsize * 8
+
+
+_U32, _U64 = "unsigned int", "unsigned long long"
+
+DTYPES: dict[str, DType] = {
+    row.name: row
+    for row in (
+        DType("bool", "b", "bool", _U32, "?"),
+        DType("int8", "i", "signed char", _U32, "b"),
+        DType("int16", "i", "short", _U32, "h"),
+        DType("int32", "i", "int", _U32, "i"),
+        DType("int64", "i", "long long", _U64, "q"),
+        DType("uint8", "u", "unsigned char", _U32, "B"),
+        DType("uint16", "u", "unsigned short", _U32, "H"),
+        DType("uint32", "u", "unsigned int", _U32, "I"),
+        DType("uint64", "u", "unsigned long long", _U64, "Q"),
+        DType("float32", "f", "float", "", "f"),
+        DType("float64", "f", "double", "", "d"),
+    )
+}
+
+
+def supported(dtype: np.dtype[Any]) -> bool:
+    """Whether itfuse computes in `dtype` (native byte order only)."""
+    return dtype.name in DTYPES and dtype.isnative
+
+
+def check(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
+    """Return `dtype`, or raise `DTypeError` saying that `what` has a dtype itfuse does not take."""
+    if supported(dtype):
+        return dtype
+    if dtype.name in DTYPES:
+        raise DTypeError(f"{what} has the foreign byte order of {dtype.str!r}; "
+                         f"convert it first with .astype({dtype.name!r})")  # fmt: skip
+    hints = {
+        "c": "split it into real and imaginary parts",
+        "O": "object arrays hold Python objects, which no device can compute with",
+        "U": "strings have no arithmetic", "S": "strings have no arithmetic",
+        "M": "view it as int64 first", "m": "view it as int64 first",
+        "V": "use one field of it", "f": "convert it first with .astype('float32')",
+    }  # fmt: skip
+    hint = hints.get(dtype.kind, "convert it to a supported dtype first")
+    raise DTypeError(f"{what} has dtype {dtype}, which itfuse does not support: {hint}. "
+                     f"Supported: {', '.join(DTYPES)}")  # fmt: skip
+
+
+def as_dtype(spec: Any, what: str) -> np.dtype[Any]:
+    """Return the NumPy dtype that `spec` names, checked to be supported."""
+    try:
+        dtype = np.dtype(spec)
+    except TypeError as why:
+        raise DTypeError(f"{what}: {spec!r} is not a dtype ({why})") from None
+    return check(dtype, what)

@@ -1,0 +1,1 @@
+def status(): return ("cuda", False, "not yet", {})

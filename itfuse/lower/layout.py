@@ -1,0 +1,96 @@
+"""State blocks: what a pass is told at launch, packed as the device's C++ struct.
+
+Pointers, strides, sizes and runtime scalars are state, never code, so that none of them recompiles.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from itfuse.dtypes import DTYPES
+from itfuse.plan.stages import Stage
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """The state block of one program of a stage.
+
+    Attributes
+    ----------
+    slots : tuple of int
+        The stage inputs that it holds, in order.
+    fields : tuple of (str, str)
+        C++ declaration and `struct` format of each member.
+    rank : int
+        Axes of the index map, 0 without one.
+    """
+
+    slots: tuple[int, ...]
+    fields: tuple[tuple[str, str], ...]
+    rank: int
+
+    @cached_property
+    def struct(self) -> struct.Struct:
+        """Packs the members with the alignment that C++ gives them; a multiple of 8 bytes."""
+        return struct.Struct("@" + "".join(code for _, code in self.fields) + "0q")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the block."""
+        return self.struct.size
+
+    def pack(self, stage: Stage, operands: Sequence[Any]) -> bytes:
+        """Return the block for one run.
+
+        Parameters
+        ----------
+        stage : Stage
+            Gives sizes and strides.
+        operands : sequence
+            For each stage input its address (int), or the value of a scalar.
+        """
+        values: list[Any] = []
+        if self.rank:
+            values += stage.dims
+        for slot in self.slots:
+            values.append(operands[slot])
+            if stage.inputs[slot].layout == "strided":
+                values += stage.inputs[slot].strides
+        if not values and self.fields:
+            values.append(0)
+        return self.struct.pack(*values)
+
+
+def state_layout(stage: Stage, slots: Sequence[int], filler: bool = True) -> StateLayout:
+    """Lay out the state for the stage inputs `slots`.
+
+    Parameters
+    ----------
+    stage : Stage
+        Whose inputs they are.
+    slots : sequence of int
+        The inputs to hold.
+    filler : bool
+        Whether a block without members gets one unused word (an empty struct has no address).
+    """
+    fields: list[tuple[str, str]] = []
+    strided = [slot for slot in slots if stage.inputs[slot].layout == "strided"]
+    rank = len(stage.dims) if strided else 0
+    if rank:
+        fields.append((f"long long size[{rank}];", f"{rank}q"))
+    for slot in slots:
+        source = stage.inputs[slot]
+        row = DTYPES[source.dtype]
+        if source.kind == "scalar":
+            fields.append((f"{row.cpp} k{slot};", row.pack))
+            continue
+        fields.append((f"const {row.cpp}* x{slot};", "Q"))
+        if source.layout == "strided":
+            fields.append((f"long long step{slot}[{rank}];  // bytes", f"{rank}q"))
+    if not fields and filler:
+        fields.append(("long long unused;", "q"))
+    return StateLayout(tuple(slots), tuple(fields), rank)

@@ -1,0 +1,406 @@
+"""THE TABLE: one row per operation.
+
+From a row come the function, the method or operator, the dtype rule, the CPU meaning, the C++
+text, the docs page and the tests on every engine and dtype. A new op is one new row.
+
+C++ templates
+-------------
+`cpp` maps a *signature* to an expression. Signatures are tried from the most special to the most
+general: `"iu->b"` (kinds of all operands and of the result), `"->b"` (kind of the result),
+`"iu"` (kinds of the operands), `"f"` (kind of the last operand), `"*"`.
+Placeholders: `{0} {1} {2}` operands; `{T}` result type; `{A}` type of the last operand; `{W}` the
+unsigned type in which its arithmetic wraps; `{bits}` its width; `{s}` the suffix of a C math
+function (`f` for float); `{p}` the prefix of a rounding intrinsic (`__fadd_rn`, `__dadd_rn`).
+
+Sums and products use the rounding intrinsics, because a compiler may contract `a * b + c` into one
+rounding, and NumPy rounds each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from itfuse import reference
+
+ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operation.
+
+    Attributes
+    ----------
+    name : str
+        NumPy's name where NumPy has the operation.
+    arity : int
+        Number of array operands.
+    kind : str
+        `elementwise`, `reduction`, `composite` (written in terms of others) or `leaf`.
+    numpy : callable, optional
+        What the CPU engine calls, `numpy(*operands, out=block)`: this is the op's definition.
+        For a reduction, the ufunc whose `reduce` defines it.
+    ufunc : numpy.ufunc, optional
+        Whom to ask for result dtypes, and what `np.<ufunc>(array)` means. By default `numpy`.
+    result : callable, optional
+        Dtype rule for an op that is no ufunc: operand dtypes -> (operand dtypes, result dtype).
+    cpp : dict of str to str
+        C++ templates by signature.
+    helper : str
+        C++ functions that the templates call.
+    symbol : str
+        How an expression is printed, `a + b` or `-a`; a function call by default.
+    dunder : str
+        Python operator: `add` gives `__add__`, `__radd__` (binary) or `__neg__` (unary).
+    aliases : tuple of str
+        Other public names (the Array API standard's).
+    combine : str
+        For a reduction: the row of the associative operator.
+    identity : callable, optional
+        For a reduction: dtype -> neutral element. Reductions without a value for nothing set
+        `of_nothing=False`.
+    expand : callable, optional
+        For a composite: `(F, *args)` -> expression, `F` having every op as a function.
+    well_known : str
+        Name of the CUB operator that means the same on scalars, if any.
+    ulp : float
+        Largest error of any engine in units in the last place of the correctly rounded result.
+    doc : str
+        One line for the docs.
+    """
+
+    name: str
+    arity: int
+    kind: str
+    doc: str
+    numpy: Callable[..., Any] | None = None
+    ufunc: np.ufunc | None = None
+    result: Callable[..., Any] | None = None
+    cpp: dict[str, str] = field(default_factory=dict)
+    helper: str = ""
+    symbol: str = ""
+    dunder: str = ""
+    aliases: tuple[str, ...] = ()
+    combine: str = ""
+    identity: Callable[[np.dtype[Any]], Any] | None = None
+    of_nothing: bool = True
+    expand: Callable[..., Any] | None = None
+    well_known: str = ""
+    ulp: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    @property
+    def asks(self) -> np.ufunc | None:
+        """The ufunc that knows the dtypes."""
+        if self.ufunc is not None:
+            return self.ufunc
+        return self.numpy if isinstance(self.numpy, np.ufunc) else None
+
+
+OPS: dict[str, Op] = {}
+
+
+def _row(op: Op) -> None:
+    assert op.name not in OPS, op.name
+    OPS[op.name] = op
+
+
+def _elementwise(
+    name: str, arity: int, doc: str, numpy: Callable[..., Any], cpp: dict[str, str], **rest: Any
+) -> None:
+    _row(Op(name, arity, ELEMENTWISE, doc, numpy=numpy, cpp=cpp, **rest))
+
+
+# Leaves. `input` is an array; `scalar` a runtime value in the state block.
+INPUT = Op("input", 0, LEAF, "An array.")
+SCALAR = Op("scalar", 0, LEAF, "A runtime scalar.")
+
+# ---- arithmetic ------------------------------------------------------------------------------
+_elementwise("add", 2, "Sum.", np.add, {
+    "f": "__{p}add_rn({0}, {1})", "b": "{0} || {1}", "*": "({T})(({W}){0} + ({W}){1})",
+}, symbol="+", dunder="add", well_known="PLUS")  # fmt: skip
+_elementwise("subtract", 2, "Difference.", np.subtract, {
+    "f": "__{p}sub_rn({0}, {1})", "*": "({T})(({W}){0} - ({W}){1})",
+}, symbol="-", dunder="sub")  # fmt: skip
+_elementwise("multiply", 2, "Product.", np.multiply, {
+    "f": "__{p}mul_rn({0}, {1})", "b": "{0} && {1}", "*": "({T})(({W}){0} * ({W}){1})",
+}, symbol="*", dunder="mul")  # fmt: skip
+_elementwise("divide", 2, "True quotient; integers divide as floating point.", np.divide, {
+    "f": "__{p}div_rn({0}, {1})",
+}, symbol="/", dunder="truediv", aliases=("true_divide",))  # fmt: skip
+_elementwise("floor_divide", 2, "Quotient rounded down; an integer over zero is zero.",
+             np.floor_divide, {"f": "itf_floor_divide({0}, {1})", "i": "itf_floor_divide({0}, {1})",
+                               "*": "{1} == 0 ? ({T})0 : ({T})({0} / {1})"},
+             symbol="//", dunder="floordiv", helper="""
+// Python's floor division. The least integer over -1 wraps to itself, as NumPy's does.
+template <typename T> __device__ __forceinline__ T itf_floor_divide(T a, T b) {
+  if (b == 0) return 0;
+  if (b == T(-1)) return (T)(0ull - (unsigned long long)a);
+  const T q = (T)(a / b);
+  return (T)(q - ((a % b != 0) && ((a < 0) != (b < 0))));
+}
+// The floating-point form follows CPython's float_divmod: exact remainder first, then a quotient
+// that is nudged to the nearest integer.
+template <typename F> __device__ __forceinline__ F itf_floor_divide_float(F a, F b) {
+  if (b == F(0)) return a / b;
+  F mod = fmod(a, b);
+  F div = (a - mod) / b;
+  if (mod != F(0) && ((b < F(0)) != (mod < F(0)))) div -= F(1);
+  if (div == F(0)) return copysign(F(0), a / b);
+  const F down = floor(div);
+  return div - down > F(0.5) ? down + F(1) : down;
+}
+template <> __device__ __forceinline__ float itf_floor_divide(float a, float b) {
+  return itf_floor_divide_float(a, b);
+}
+template <> __device__ __forceinline__ double itf_floor_divide(double a, double b) {
+  return itf_floor_divide_float(a, b);
+}
+""")  # fmt: skip
+_elementwise("remainder", 2, "Remainder with the sign of the divisor; an integer modulo zero is zero.",
+             np.remainder, {"f": "itf_remainder_float({0}, {1})", "i": "itf_remainder({0}, {1})",
+                            "*": "{1} == 0 ? ({T})0 : ({T})({0} % {1})"},
+             symbol="%", dunder="mod", aliases=("mod",), helper="""
+template <typename T> __device__ __forceinline__ T itf_remainder(T a, T b) {
+  if (b == 0 || b == T(-1)) return 0;
+  const T r = (T)(a % b);
+  return (r != 0 && ((r < 0) != (b < 0))) ? (T)(r + b) : r;
+}
+template <typename F> __device__ __forceinline__ F itf_remainder_float(F a, F b) {
+  const F r = fmod(a, b);
+  if (b == F(0)) return r;
+  if (r == F(0)) return copysign(F(0), b);
+  return ((b < F(0)) != (r < F(0))) ? r + b : r;
+}
+""")  # fmt: skip
+_elementwise("fmod", 2, "Remainder with the sign of the dividend.", np.fmod, {
+    "f": "fmod{s}({0}, {1})", "i": "itf_fmod({0}, {1})", "*": "{1} == 0 ? ({T})0 : ({T})({0} % {1})",
+}, helper="""
+template <typename T> __device__ __forceinline__ T itf_fmod(T a, T b) {
+  return (b == 0 || b == T(-1)) ? T(0) : (T)(a % b);
+}
+""")  # fmt: skip
+_elementwise("power", 2, "First operand to the power of the second.", np.power, {
+    "f": "pow{s}({0}, {1})", "*": "itf_power({0}, {1})",
+}, symbol="**", dunder="pow", aliases=("pow",), ulp=9, helper="""
+// Exponentiation by squaring, wrapping. A negative exponent truncates 1 / a**-b.
+template <typename T> __device__ __forceinline__ T itf_power(T a, T b) {
+  if (b < 0) return a == 1 ? T(1) : a == T(-1) ? (b % 2 != 0 ? T(-1) : T(1)) : T(0);
+  unsigned long long base = (unsigned long long)a, result = 1;
+  for (unsigned long long e = (unsigned long long)b; e != 0; e >>= 1) {
+    if (e & 1) result *= base;
+    base *= base;
+  }
+  return (T)result;
+}
+""")  # fmt: skip
+_elementwise("negative", 1, "Minus the operand.", np.negative, {
+    "f": "-{0}", "*": "({T})(({W})0 - ({W}){0})",
+}, symbol="-", dunder="neg")  # fmt: skip
+_elementwise("positive", 1, "The operand itself.", np.positive, {"*": "{0}"},
+             symbol="+", dunder="pos")  # fmt: skip
+_elementwise("absolute", 1, "Absolute value; the least integer wraps to itself.", np.absolute, {
+    "f": "fabs{s}({0})", "i": "{0} < 0 ? ({T})(({W})0 - ({W}){0}) : {0}", "*": "{0}",
+}, dunder="abs", aliases=("abs",))  # fmt: skip
+_elementwise("square", 1, "The operand times itself.", np.square, {
+    "f": "__{p}mul_rn({0}, {0})", "b": "{0}", "*": "({T})(({W}){0} * ({W}){0})",
+})  # fmt: skip
+_elementwise("sign", 1, "-1, 0 or 1; NaN stays NaN.", np.sign, {
+    "f": "{0} > 0 ? ({T})1 : {0} < 0 ? ({T})-1 : {0} == 0 ? ({T})0 : {0}",
+    "i": "({T})(({0} > 0) - ({0} < 0))", "*": "({T})({0} > 0)",
+})  # fmt: skip
+_elementwise("minimum", 2, "The lesser; NaN if either is.", np.minimum, {
+    "f": "({0} < {1} || {0} != {0}) ? {0} : {1}", "*": "{0} < {1} ? {0} : {1}",
+})  # fmt: skip
+_elementwise("maximum", 2, "The greater; NaN if either is.", np.maximum, {
+    "f": "({0} > {1} || {0} != {0}) ? {0} : {1}", "*": "{0} > {1} ? {0} : {1}",
+})  # fmt: skip
+_elementwise("copysign", 2, "First operand with the sign of the second.", np.copysign, {
+    "f": "copysign{s}({0}, {1})",
+})  # fmt: skip
+
+# ---- comparison and logic --------------------------------------------------------------------
+# NumPy compares int64 with uint64 exactly; C++ would convert the signed side.
+for _name, _symbol, _dunder, _iu, _ui in (
+    ("less", "<", "lt", "{0} < 0 || ({W}){0} < {1}", "{1} >= 0 && {0} < ({W}){1}"),
+    ("less_equal", "<=", "le", "{0} < 0 || ({W}){0} <= {1}", "{1} >= 0 && {0} <= ({W}){1}"),
+    ("greater", ">", "gt", "{0} >= 0 && ({W}){0} > {1}", "{1} < 0 || {0} > ({W}){1}"),
+    ("greater_equal", ">=", "ge", "{0} >= 0 && ({W}){0} >= {1}", "{1} < 0 || {0} >= ({W}){1}"),
+    ("equal", "==", "eq", "{0} >= 0 && ({W}){0} == {1}", "{1} >= 0 && {0} == ({W}){1}"),
+    ("not_equal", "!=", "ne", "{0} < 0 || ({W}){0} != {1}", "{1} < 0 || {0} != ({W}){1}"),
+):
+    _elementwise(_name, 2, f"Whether `x1 {_symbol} x2`.", getattr(np, _name),
+                 {"iu": _iu, "ui": _ui, "*": f"{{0}} {_symbol} {{1}}"},
+                 symbol=_symbol, dunder=_dunder)  # fmt: skip
+_elementwise("logical_and", 2, "Whether both are true.", np.logical_and,
+             {"*": "{0} != 0 && {1} != 0"})  # fmt: skip
+_elementwise("logical_or", 2, "Whether either is true.", np.logical_or,
+             {"*": "{0} != 0 || {1} != 0"})  # fmt: skip
+_elementwise("logical_xor", 2, "Whether exactly one is true.", np.logical_xor,
+             {"*": "({0} != 0) != ({1} != 0)"})  # fmt: skip
+_elementwise("logical_not", 1, "Whether it is false.", np.logical_not, {"*": "{0} == 0"})
+_elementwise("isnan", 1, "Whether it is NaN.", np.isnan, {"f": "{0} != {0}", "*": "false"})
+_elementwise("isinf", 1, "Whether it is infinite.", np.isinf, {
+    "f": "fabs{s}({0}) == INFINITY", "*": "false",
+})  # fmt: skip
+_elementwise("isfinite", 1, "Whether it is neither infinite nor NaN.", np.isfinite, {
+    "f": "fabs{s}({0}) < INFINITY", "*": "true",
+})  # fmt: skip
+_elementwise("signbit", 1, "Whether the sign bit is set.", np.signbit, {"f": "signbit({0}) != 0"})
+
+# ---- bits ------------------------------------------------------------------------------------
+_elementwise("bitwise_and", 2, "Bits set in both.", np.bitwise_and,
+             {"b": "{0} && {1}", "*": "({T})({0} & {1})"}, symbol="&", dunder="and")  # fmt: skip
+_elementwise("bitwise_or", 2, "Bits set in either.", np.bitwise_or,
+             {"b": "{0} || {1}", "*": "({T})({0} | {1})"}, symbol="|", dunder="or")  # fmt: skip
+_elementwise("bitwise_xor", 2, "Bits set in exactly one.", np.bitwise_xor,
+             {"b": "{0} != {1}", "*": "({T})({0} ^ {1})"}, symbol="^", dunder="xor")  # fmt: skip
+_elementwise("invert", 1, "All bits flipped.", np.invert, {"b": "!{0}", "*": "({T})~{0}"},
+             symbol="~", dunder="invert", aliases=("bitwise_invert", "bitwise_not"))  # fmt: skip
+# A shift by the width or more, or by a negative count, shifts everything out, as in NumPy.
+_elementwise("left_shift", 2, "Bits moved left; zero once all are shifted out.", np.left_shift, {
+    "*": "(unsigned long long){1} < {bits} ? ({T})(({W}){0} << ({W}){1}) : ({T})0",
+}, symbol="<<", dunder="lshift", aliases=("bitwise_left_shift",))  # fmt: skip
+_elementwise("right_shift", 2, "Bits moved right; a negative number fills with ones.",
+             np.right_shift, {
+    "i": "(unsigned long long){1} < {bits} ? ({T})({0} >> {1}) : ({T})({0} < 0 ? -1 : 0)",
+    "*": "(unsigned long long){1} < {bits} ? ({T})({0} >> {1}) : ({T})0",
+}, symbol=">>", dunder="rshift", aliases=("bitwise_right_shift",))  # fmt: skip
+
+# ---- rounding --------------------------------------------------------------------------------
+for _name, _doc in (
+    ("floor", "Rounded down."), ("ceil", "Rounded up."), ("trunc", "Rounded towards zero."),
+    ("rint", "Rounded to the nearest integer, ties to even."),
+):  # fmt: skip
+    _elementwise(_name, 1, _doc, getattr(np, _name), {"f": f"{_name}{{s}}({{0}})", "*": "{0}"})
+
+# ---- functions -------------------------------------------------------------------------------
+_elementwise("sqrt", 1, "Square root.", np.sqrt, {"f": "__{p}sqrt_rn({0})"})
+for _name, _c, _ulp, _doc, _aliases in (
+    ("exp", "exp", 3, "e to the power of the operand.", ()),
+    ("exp2", "exp2", 3, "2 to the power of the operand.", ()),
+    ("expm1", "expm1", 3, "exp(x) - 1, accurate near zero.", ()),
+    ("log", "log", 3, "Natural logarithm.", ()),
+    ("log2", "log2", 3, "Base-2 logarithm.", ()),
+    ("log10", "log10", 3, "Base-10 logarithm.", ()),
+    ("log1p", "log1p", 3, "log(1 + x), accurate near zero.", ()),
+    ("sin", "sin", 4, "Sine of radians.", ()),
+    ("cos", "cos", 4, "Cosine of radians.", ()),
+    ("tan", "tan", 5, "Tangent of radians.", ()),
+    ("arcsin", "asin", 5, "Inverse sine, in radians.", ("asin",)),
+    ("arccos", "acos", 5, "Inverse cosine, in radians.", ("acos",)),
+    ("arctan", "atan", 4, "Inverse tangent, in radians.", ("atan",)),
+    ("sinh", "sinh", 5, "Hyperbolic sine.", ()),
+    ("cosh", "cosh", 4, "Hyperbolic cosine.", ()),
+    ("tanh", "tanh", 4, "Hyperbolic tangent.", ()),
+    ("arcsinh", "asinh", 5, "Inverse hyperbolic sine.", ("asinh",)),
+    ("arccosh", "acosh", 5, "Inverse hyperbolic cosine.", ("acosh",)),
+    ("arctanh", "atanh", 5, "Inverse hyperbolic tangent.", ("atanh",)),
+    ("cbrt", "cbrt", 3, "Cube root.", ()),
+):
+    _elementwise(_name, 1, _doc, getattr(np, _name), {"f": f"{_c}{{s}}({{0}})"},
+                 ulp=_ulp, aliases=_aliases)  # fmt: skip
+_elementwise("erf", 1, "Error function.", reference.erf, {"f": "erf{s}({0})"}, ufunc=np.exp, ulp=4)
+_elementwise("arctan2", 2, "Angle of the point (x2, x1), in radians.", np.arctan2,
+             {"f": "atan2{s}({0}, {1})"}, ulp=5, aliases=("atan2",))  # fmt: skip
+_elementwise("hypot", 2, "Length of the vector (x1, x2).", np.hypot,
+             {"f": "hypot{s}({0}, {1})"}, ulp=4)  # fmt: skip
+
+
+# ---- choice and conversion -------------------------------------------------------------------
+def _where_result(condition: Any, x: Any, y: Any) -> tuple[tuple[Any, ...], Any]:
+    # NumPy takes Python scalars as weak, by value: any value of the type stands for all.
+    dtype = np.result_type(*(kind(0) if isinstance(kind, type) else kind for kind in (x, y)))
+    return (np.dtype(bool), dtype, dtype), dtype
+
+
+_elementwise("where", 3, "Second operand where the first is true, else the third.",
+             reference.where, {"*": "{0} ? {1} : {2}"}, result=_where_result)  # fmt: skip
+# The target dtype is the node's own; `Array.astype` makes the node.
+_elementwise("astype", 1, "Conversion to another dtype.", reference.astype,
+             {"->b": "{0} != 0", "*": "({T}){0}"}, result=lambda x: ((x,), x))  # fmt: skip
+
+# ---- reductions ------------------------------------------------------------------------------
+
+
+def _least(dtype: np.dtype[Any]) -> Any:
+    return -np.inf if dtype.kind == "f" else False if dtype.kind == "b" else np.iinfo(dtype).min
+
+
+def _greatest(dtype: np.dtype[Any]) -> Any:
+    return np.inf if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).max
+
+
+def _reduction(name: str, doc: str, numpy: np.ufunc, combine: str, **rest: Any) -> None:
+    _row(Op(name, 1, REDUCTION, doc, numpy=numpy, combine=combine, **rest))
+
+
+_reduction("sum", "Sum of all elements; small integers add up as 64-bit.", np.add, "add",
+           identity=lambda dtype: 0)  # fmt: skip
+_reduction("prod", "Product of all elements; small integers multiply as 64-bit.", np.multiply,
+           "multiply", identity=lambda dtype: 1)  # fmt: skip
+_reduction("min", "Least element; NaN if any is.", np.minimum, "minimum",
+           identity=_greatest, of_nothing=False, aliases=("amin",))  # fmt: skip
+_reduction("max", "Greatest element; NaN if any is.", np.maximum, "maximum",
+           identity=_least, of_nothing=False, aliases=("amax",))  # fmt: skip
+_reduction("any", "Whether any element is true.", np.logical_or, "logical_or",
+           identity=lambda dtype: False)  # fmt: skip
+_reduction("all", "Whether all elements are true.", np.logical_and, "logical_and",
+           identity=lambda dtype: True)  # fmt: skip
+
+def identity(combine: str, dtype: np.dtype[Any]) -> Any:
+    """Return the neutral element of the operator `combine` as a NumPy scalar of `dtype`."""
+    row = next(op for op in OPS.values() if op.combine == combine)
+    assert row.identity is not None
+    return dtype.type(row.identity(dtype))
+
+
+# ---- composites: NumPy's own definitions, written with the rows above ----------------------------
+
+
+def _composite(name: str, arity: int, doc: str, expand: Callable[..., Any], **rest: Any) -> None:
+    _row(Op(name, arity, COMPOSITE, doc, expand=expand, **rest))
+
+
+def _clip(F: Any, x: Any, min: Any = None, max: Any = None) -> Any:
+    x = x if min is None else F.maximum(x, min)
+    return F.positive(x) if max is None else F.minimum(x, max)
+
+
+def _round(F: Any, x: Any, decimals: int = 0) -> Any:
+    if F.asarray(x).dtype.kind in "iu" and decimals >= 0:
+        return F.positive(x)
+    if decimals == 0:
+        return F.rint(x)
+    scale = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return F.divide(F.rint(F.multiply(x, scale)), scale)
+    return F.multiply(F.rint(F.divide(x, scale)), scale)
+
+
+def _mean(F: Any, x: Any, dtype: Any = None) -> Any:
+    x = F.asarray(x)
+    if dtype is None and x.dtype.kind in "biu":
+        dtype = np.float64
+    # NumPy divides by the count in the precision of the sum: a weak Python float.
+    return F.divide(F.sum(x, dtype=dtype), float(x.size))
+
+
+_composite("rsqrt", 1, "1 / sqrt(x).", lambda F, x: F.divide(1, F.sqrt(x)))
+_composite("reciprocal", 1, "1 / x.", lambda F, x: F.divide(1, x))
+_composite("relu", 1, "maximum(x, 0).", lambda F, x: F.maximum(x, 0))
+_composite("sigmoid", 1, "1 / (1 + exp(-x)).",
+           lambda F, x: F.divide(1, F.add(1, F.exp(F.negative(x)))))  # fmt: skip
+_composite("clip", 3, "minimum(maximum(x, min), max); either bound may be None.", _clip)
+_composite("round", 1, "Rounded to `decimals` places, ties to even.", _round, aliases=("around",))
+_composite("mean", 1, "sum(x) / x.size; integers as float64.", _mean)
+
+BY_UFUNC: dict[Any, Op] = {
+    op.numpy: op for op in OPS.values() if op.kind == ELEMENTWISE and op.numpy is op.asks
+}

@@ -1,0 +1,317 @@
+"""Expressions -> passes. Every refusal to fuse is a Note.
+
+A *late* value is known only after a reduction: the reduction itself and every 0-d expression of
+it. Late values are computed in the finish of the reduction's own pass (the epilogue). An array
+expression that reads a late value must wait for it: it runs in a later pass, which loads the one
+element that the earlier pass left on the device.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from itfuse.expr import INPUT, REDUCTION, SCALAR, Memory, Node, Shape, leaf_names, text, toposort
+from itfuse.plan.index import aligned_strides, contiguous_strides, merge_axes
+from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Program, Stage
+
+SHARED_SCALARS = 64
+"""From this many runtime scalars on, equal ones share a slot, so that the state block stays small.
+Below it every occurrence has its own, so that `x * a + b` is one structure also where a == b."""
+
+
+@dataclass
+class _Pass:
+    """A pass being collected: nodes to reduce, or root nodes to write."""
+
+    primitive: str
+    time: int
+    shape: Shape
+    members: list[Node] = field(default_factory=list)
+    leaves: set[Node] = field(default_factory=set)
+
+
+def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], list[Note]]:
+    """Return (stages, results, notes) for `roots`."""
+    order = toposort(roots)
+    late, ready = _late_and_ready(order)
+    notes: list[Note] = []
+    passes = _collect(order, roots, late, ready, notes)
+    home = _homes(order, late, passes)
+    outputs = _outputs(order, roots, late, home, passes)
+    names = leaf_names(order)
+
+    place = {}  # late node -> (stage, output)
+    for s, nodes in enumerate(outputs):
+        for o, node in enumerate(nodes):
+            place.setdefault(node, (s, o))
+    stages = [
+        _build(s, one, outputs[s], late, home, place) for s, one in enumerate(passes)
+    ]  # fmt: skip
+    for s, stage in enumerate(stages):
+        for i in stage.inputs:
+            if i.kind == "carried" and isinstance(i.source, tuple):
+                value = outputs[i.source[0]][i.source[1]]
+                notes.append(Note("needs-result", f"pass {s + 1} waits for pass "
+                             f"{i.source[0] + 1}: every element needs {text(value, names)}"))  # fmt: skip
+    return stages, _results(roots, passes, outputs, late, place), _unique(notes)
+
+
+def _unique(notes: list[Note]) -> list[Note]:
+    return list(dict.fromkeys(notes))
+
+
+def _late_and_ready(order: list[Node]) -> tuple[set[Node], dict[Node, int]]:
+    """Find late nodes, and for each node how many reductions in a row must end before it."""
+    late: set[Node] = set()
+    ready: dict[Node, int] = {}
+    for node in order:
+        ready[node] = max((ready[src] for src in node.srcs), default=0)
+        if node.op.kind == REDUCTION:
+            ready[node] += 1
+            late.add(node)
+        elif node.shape == () and any(src in late for src in node.srcs):
+            late.add(node)
+    return late, ready
+
+
+def _leaves_until_late(root: Node, late: set[Node]) -> set[Node]:
+    """Array leaves of more than one element that the pass of `root` reads."""
+    found: set[Node] = set()
+    seen = {root}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.op is INPUT and node.size > 1:
+            found.add(node)
+        for src in node.srcs:
+            if src not in seen and src not in late:
+                seen.add(src)
+                stack.append(src)
+    return found
+
+
+def _collect(order: list[Node], roots: tuple[Node, ...], late: set[Node],
+             ready: dict[Node, int], notes: list[Note]) -> list[_Pass]:  # fmt: skip
+    wanted: list[tuple[str, int, Shape, Node, Node]] = []  # primitive, time, domain, member, walked
+    for node in order:
+        if node.op.kind == REDUCTION:
+            src = node.srcs[0]
+            wanted.append(("reduce", ready[src], src.shape, node, src))
+    for root in roots:
+        if root not in late:
+            wanted.append(("transform", ready[root], root.shape, root, root))
+
+    passes: list[_Pass] = []
+    for primitive, time, shape, member, walked in wanted:
+        leaves = _leaves_until_late(walked, late) if walked not in late else set()
+        same = [p for p in passes if (p.primitive, p.time, p.shape) == (primitive, time, shape)]
+        joined = [p for p in same if p.leaves & leaves or not (p.leaves or leaves)]
+        if joined:
+            first, *others = joined
+            for other in others:  # this member connects passes that had nothing in common
+                first.members += other.members
+                first.leaves |= other.leaves
+                passes.remove(other)
+        else:
+            first = _Pass(primitive, time, shape)
+            passes.append(first)
+        first.members.append(member)
+        first.leaves |= leaves
+    # A stable sort: passes of one time stay in the order in which the user asked for them.
+    passes.sort(key=lambda p: p.time)
+    _explain_separate(passes, notes)
+    return passes
+
+
+def _explain_separate(passes: list[_Pass], notes: list[Note]) -> None:
+    for b, second in enumerate(passes):
+        for a, first in enumerate(passes[:b]):
+            if first.time != second.time:
+                continue
+            pair = f"passes {a + 1} and {b + 1} stay separate: "
+            if not first.leaves & second.leaves:
+                if first.shape == second.shape and first.primitive == second.primitive:
+                    notes.append(Note("no-common-input", pair + "they share no input, so that "
+                                      "one pass would move the same bytes"))  # fmt: skip
+            elif first.shape != second.shape:
+                notes.append(Note("different-domain", pair + f"one runs over {first.shape}, the "
+                                  f"other over {second.shape}"))  # fmt: skip
+            else:
+                notes.append(Note("different-primitive", pair + f"a {first.primitive} and a "
+                                  f"{second.primitive} are different device algorithms"))  # fmt: skip
+
+
+def _homes(order: list[Node], late: set[Node], passes: list[_Pass]) -> dict[Node, int]:
+    """Map each late node to the pass whose finish computes it."""
+    home = {
+        node: s for s, one in enumerate(passes) if one.primitive == "reduce" for node in one.members
+    }
+    for node in order:
+        if node in late and node not in home:
+            home[node] = max(home[src] for src in node.srcs if src in late)
+    return home
+
+
+def _outputs(order: list[Node], roots: tuple[Node, ...], late: set[Node], home: dict[Node, int],
+             passes: list[_Pass]) -> list[list[Node]]:  # fmt: skip
+    """For each pass the nodes it writes: members of a transform, needed late nodes of a reduce."""
+    needed: set[Node] = {root for root in roots if root in late}
+    for node in order:
+        for src in node.srcs:
+            if src in late:
+                inside = node in late and node.op.kind != REDUCTION and home[node] == home[src]
+                if not inside:
+                    needed.add(src)
+    outputs: list[list[Node]] = [
+        list(one.members) if one.primitive == "transform" else [] for one in passes
+    ]
+    asked: defaultdict[Node, int] = defaultdict(int)
+    for root in roots:
+        asked[root] += 1
+    for node in order:
+        if node in needed:
+            # An expression asked for twice is two arrays, as in NumPy.
+            outputs[home[node]] += [node] * max(1, asked[node])
+    return outputs
+
+
+def _results(roots: tuple[Node, ...], passes: list[_Pass], outputs: list[list[Node]],
+             late: set[Node], place: dict[Node, tuple[int, int]]) -> list[tuple[int, int]]:  # fmt: skip
+    taken: set[tuple[int, int]] = set()
+    results = []
+    for root in roots:
+        primitive = "reduce" if root in late else "transform"
+        spot = next(
+            (s, o)
+            for s, nodes in enumerate(outputs)
+            if passes[s].primitive == primitive
+            for o, node in enumerate(nodes)
+            if node is root and (s, o) not in taken
+        )
+        taken.add(spot)
+        results.append(spot)
+    return results
+
+
+class _Inputs:
+    """The inputs of one stage, deduplicated, with their index maps over the domain."""
+
+    def __init__(self, domain: Shape) -> None:
+        self.domain = domain
+        self.rows: list[tuple[str, str, object]] = []  # kind, dtype, source
+        self.slot: dict[object, int] = {}
+
+    def array(self, node: Node) -> int:
+        return self._add("array", node, node.dtype.name)
+
+    def carried(self, spot: tuple[int, int], dtype: str) -> int:
+        return self._add("carried", spot, dtype)
+
+    def scalar(self, node: Node) -> int:
+        shared = len(self.rows) >= SHARED_SCALARS and node in self.slot
+        return self.slot[node] if shared else self._add("scalar", node, node.dtype.name, True)
+
+    def _add(self, kind: str, source: object, dtype: str, again: bool = False) -> int:
+        if source not in self.slot or again:
+            self.slot[source] = len(self.rows)
+            self.rows.append((kind, dtype, source))
+        return self.slot[source]
+
+    def freeze(self) -> tuple[tuple[Input, ...], Shape]:
+        arrays = [source for kind, _, source in self.rows if kind == "array"]
+        maps = []
+        for node in arrays:
+            assert isinstance(node, Node) and isinstance(node.arg, Memory)
+            maps.append(aligned_strides(node.shape, node.arg.strides, self.domain))
+        dims, merged = merge_axes(self.domain, maps)
+        of = dict(zip(arrays, merged, strict=True))
+        return tuple(self._input(row, dims, of.get(row[2])) for row in self.rows), dims
+
+    @staticmethod
+    def _input(row: tuple[str, str, object], dims: Shape, strides: Shape | None) -> Input:
+        kind, dtype, source = row
+        assert isinstance(source, (Node, tuple))
+        if strides is None:
+            return Input(kind, dtype, "fixed", source)
+        itemsize = source.dtype.itemsize if isinstance(source, Node) else 0
+        elements = 1
+        for size, step in zip(dims, strides, strict=True):
+            elements *= size if step else min(size, 1)
+        if strides == contiguous_strides(dims, itemsize):
+            return Input(kind, dtype, "linear", source, strides, elements)
+        if not any(strides):
+            return Input(kind, dtype, "fixed", source, strides, elements)
+        return Input(kind, dtype, "strided", source, strides, elements)
+
+
+class _Writer:
+    """Writes one Program: nodes become instructions, each once."""
+
+    def __init__(self, inputs: _Inputs) -> None:
+        self.inputs = inputs
+        self.instrs: list[Instr] = []
+        self.at: dict[Node, int] = {}
+
+    def emit(self, instr: Instr) -> int:
+        self.instrs.append(instr)
+        return len(self.instrs) - 1
+
+    def preset(self, node: Node, instr: Instr) -> None:
+        self.at[node] = self.emit(instr)
+
+    def write(self, roots: list[Node], stop: dict[Node, tuple[int, int]]) -> Program:
+        """Write `roots`; a node in `stop` is carried in from the (stage, output) it maps to."""
+        for node in self._order(roots, stop):
+            if node in self.at:
+                continue
+            if node in stop:
+                slot = self.inputs.carried(stop[node], node.dtype.name)
+                self.at[node] = self.emit(Instr("load", (), node.dtype.name, slot))
+            elif node.op is INPUT:
+                slot = self.inputs.array(node)
+                self.at[node] = self.emit(Instr("load", (), node.dtype.name, slot))
+            elif node.op is not SCALAR:
+                args = tuple(self._value(src) for src in node.srcs)
+                self.at[node] = self.emit(Instr(node.op.name, args, node.dtype.name))
+        return Program(tuple(self.instrs), tuple(self._value(root) for root in roots))
+
+    def _value(self, node: Node) -> int:
+        if node.op is SCALAR:  # one slot an occurrence
+            slot = self.inputs.scalar(node)
+            return self.emit(Instr("scalar", (), node.dtype.name, slot))
+        return self.at[node]
+
+    def _order(self, roots: list[Node], stop: dict[Node, tuple[int, int]]) -> list[Node]:
+        order: list[Node] = []
+        seen: set[Node] = set()
+        stack = [(root, False) for root in reversed(roots)]
+        while stack:
+            node, expanded = stack.pop()
+            if expanded:
+                order.append(node)
+            elif node not in seen:
+                seen.add(node)
+                stack.append((node, True))
+                if node not in stop and node not in self.at:
+                    stack.extend((src, False) for src in reversed(node.srcs) if src not in seen)
+        return order
+
+
+def _build(s: int, one: _Pass, outputs: list[Node], late: set[Node], home: dict[Node, int],
+           place: dict[Node, tuple[int, int]]) -> Stage:  # fmt: skip
+    inputs = _Inputs(one.shape)
+    earlier = {node: spot for node, spot in place.items() if node in late and home[node] < s}
+    heads = [node.srcs[0] for node in one.members] if one.primitive == "reduce" else outputs
+    element = _Writer(inputs).write(list(heads), earlier)
+    combine: tuple[Combine, ...] = ()
+    finish = None
+    if one.primitive == "reduce":
+        combine = tuple(Combine(node.op.combine, node.dtype.name) for node in one.members)
+        writer = _Writer(inputs)
+        for k, node in enumerate(one.members):
+            writer.preset(node, Instr("combined", (), node.dtype.name, k))
+        finish = writer.write(list(outputs), earlier)
+    frozen, dims = inputs.freeze()
+    written = tuple(Output(node.dtype.name, node.shape, node) for node in outputs)
+    return Stage(one.primitive, element, combine, finish, frozen, written, one.shape, dims)

@@ -1,0 +1,107 @@
+"""Strategies as data: which device code runs a stage, under which conditions, and why.
+
+The measurements behind the order of the rows are in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from itfuse.errors import Unsupported
+from itfuse.plan.stages import Note, Stage
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to run a primitive.
+
+    Attributes
+    ----------
+    name : str
+        What `strategy=` takes and `explain` prints.
+    engine : str
+        The kind of engine that has it.
+    primitive : str
+        The primitive it runs.
+    refuses : callable
+        Stage -> why not, or an empty string.
+    why : str
+        When it is the better choice, and what that was measured against.
+    """
+
+    name: str
+    engine: str
+    primitive: str
+    refuses: Callable[[Stage], str]
+    why: str
+
+
+def _never(stage: Stage) -> str:
+    return ""
+
+
+def _not_on_pointers(stage: Stage) -> str:
+    if stage.primitive == "reduce":
+        if len(stage.combine) != 1 or len(stage.element.instrs) != 1:
+            return "cuda.compute reduces plain pointers without a fused map"
+        if stage.inputs[stage.element.instrs[0].slot].layout != "linear":
+            return "its input is not contiguous"
+        return ""
+    arrays = [i for i in stage.inputs if i.layout != "fixed"]
+    if len(stage.outputs) != 1:
+        return f"it has {len(stage.outputs)} outputs and cuda.compute's transform one"
+    if any(i.layout == "strided" for i in arrays):
+        return "an input is not contiguous over the domain"
+    if not 1 <= len(arrays) <= 2:
+        return f"it has {len(arrays)} array inputs and cuda.compute's transforms one or two"
+    return ""
+
+
+STRATEGIES: tuple[Strategy, ...] = (
+    Strategy("cub.pointers", "cuda", "transform", _not_on_pointers,
+             "CUB vectorises plain pointers: one or two contiguous inputs, one output"),
+    Strategy("cub.iterator", "cuda", "transform", _never,
+             "any number of inputs, outputs and layouts through one TransformIterator"),
+    Strategy("cub.pointers", "cuda", "reduce", _not_on_pointers,
+             "a reduction of one contiguous array as it is: CUB vectorises the loads"),
+    Strategy("cub.iterator", "cuda", "reduce", _never,
+             "any fused map before the reduction through one TransformIterator"),
+    Strategy("blocks", "cpu", "transform", _never, "cache-sized blocks of NumPy"),
+    Strategy("blocks", "cpu", "reduce", _never, "cache-sized blocks of NumPy"),
+)  # fmt: skip
+
+
+def choose(stage: Stage, number: int, engine: str, wish: str) -> tuple[Stage, list[Note]]:
+    """Return `stage` with its strategy, and why better ones were refused.
+
+    Parameters
+    ----------
+    stage : Stage
+        A stage without a strategy.
+    number : int
+        Its place in the plan, for the notes.
+    engine : str
+        Kind of engine: `cuda` or `cpu`.
+    wish : str
+        The `strategy` setting: `auto`, a family such as `cub`, or one strategy.
+
+    Raises
+    ------
+    Unsupported
+        If the wish cannot be kept, saying why.
+    """
+    reasons: list[str] = []
+    for row in STRATEGIES:
+        if (row.engine, row.primitive) != (engine, stage.primitive):
+            continue
+        wished = wish == "auto" or row.name == wish or row.name.startswith(wish + ".")
+        if engine == "cuda" and not wished:
+            continue
+        why_not = row.refuses(stage)
+        if not why_not:
+            notes = [Note("strategy", f"pass {number + 1}: {text}") for text in reasons]
+            return replace(stage, strategy=row.name), notes
+        reasons.append(f"not {row.name}: {why_not}")
+    raise Unsupported(f"strategy {wish!r} cannot run pass {number + 1} "
+                      f"({'; '.join(reasons) or 'no such strategy here'}); use strategy='auto'")  # fmt: skip

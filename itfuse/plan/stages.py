@@ -1,0 +1,257 @@
+"""The structures that flow: Program, Stage, Note, Plan. All are immutable values.
+
+A `Stage` is one device pass. Its `key` is its structure: no pointers, no sizes, no runtime values.
+What a particular run adds (where inputs come from, sizes, strides) lies beside it, outside the key.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from itfuse.expr import Node, Shape
+
+
+@dataclass(frozen=True)
+class Instr:
+    """One step of a `Program`; its value is known by its position.
+
+    Attributes
+    ----------
+    op : str
+        A row of the op table, or `load` (element of input `slot`), `scalar` (runtime scalar
+        `slot`) or `combined` (result `slot` of the stage's combine).
+    args : tuple of int
+        Positions of the operands.
+    dtype : str
+        Dtype of the value; it is rounded or wrapped to it at once.
+    slot : int
+        Index into the stage's inputs or combined values; -1 for an op.
+    """
+
+    op: str
+    args: tuple[int, ...]
+    dtype: str
+    slot: int = -1
+
+
+@dataclass(frozen=True)
+class Program:
+    """Straight-line code: `instrs` in order, then the values at `results` leave."""
+
+    instrs: tuple[Instr, ...]
+    results: tuple[int, ...]
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """Stage inputs that the program reads, in slot order."""
+        return tuple(sorted({i.slot for i in self.instrs if i.op in ("load", "scalar")}))
+
+    @property
+    def result_dtypes(self) -> tuple[str, ...]:
+        """Dtypes of the results."""
+        return tuple(self.instrs[at].dtype for at in self.results)
+
+
+@dataclass(frozen=True)
+class Combine:
+    """One associative operator of a reduction: a reduction row, and the accumulator's dtype."""
+
+    op: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a stage.
+
+    Attributes
+    ----------
+    kind : str
+        `array`; `scalar`, a runtime value in the state block; or `carried`, one element that an
+        earlier stage left on the device.
+    dtype : str
+        Dtype of an element.
+    layout : str
+        `linear`: element i of the domain lies at place i; `fixed`: one element serves all;
+        `strided`: an index map over the stage's `dims`.
+    source : Node or (int, int)
+        The leaf, or (stage, output) of a carried value. Not part of the key.
+    strides : tuple of int
+        For `strided`: step in bytes along each of the stage's `dims`. Not part of the key.
+    elements : int
+        Distinct elements read. Not part of the key.
+    """
+
+    kind: str
+    dtype: str
+    layout: str
+    source: Node | tuple[int, int]
+    strides: tuple[int, ...] = ()
+    elements: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that must be read from memory; a scalar travels with the launch."""
+        return 0 if self.kind == "scalar" else self.elements * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Output:
+    """One array that a stage writes, C-contiguous; `node` is the expression it holds."""
+
+    dtype: str
+    shape: Shape
+    node: Node
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes written."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pass over a domain of index tuples.
+
+    Attributes
+    ----------
+    primitive : str
+        A row of plan/primitives.py: `transform` or `reduce`.
+    element : Program
+        The fused map before: inputs at an index -> values.
+    combine : tuple of Combine
+        For a reduction: how the element's results combine, one each.
+    finish : Program or None
+        For a reduction: the fused map after: combined values -> outputs.
+    inputs, outputs : tuple
+        What is read and written.
+    shape : tuple of int
+        The domain as the user sees it.
+    dims : tuple of int
+        The domain with axes merged wherever every input allows it; one axis when all are linear.
+    strategy : str
+        How the engine runs it; empty before it is chosen.
+    """
+
+    primitive: str
+    element: Program
+    combine: tuple[Combine, ...]
+    finish: Program | None
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    shape: Shape
+    dims: Shape
+    strategy: str = ""
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """Structure only: equal keys may share compiled code."""
+        return (
+            self.primitive, self.strategy, self.element, self.combine, self.finish,
+            tuple((i.kind, i.dtype, i.layout) for i in self.inputs),
+            tuple(o.dtype for o in self.outputs), len(self.dims) if self.strided else 1,
+        )  # fmt: skip
+
+    @property
+    def strided(self) -> bool:
+        """Whether any input needs the index map."""
+        return any(i.layout == "strided" for i in self.inputs)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the domain."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of every array input, each counted once."""
+        return sum(i.bytes for i in self.inputs)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of every output."""
+        return sum(o.bytes for o in self.outputs)
+
+
+@dataclass(frozen=True)
+class Note:
+    """Why something was not fused, or what a reader of the plan should know.
+
+    Attributes
+    ----------
+    reason : str
+        A stable word for tests: `needs-result`, `no-common-input`, `different-domain`,
+        `different-primitive`, `strategy`.
+    text : str
+        The sentence for people.
+    """
+
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will run, with its numbers.
+
+    Attributes
+    ----------
+    stages : tuple of Stage
+        The passes, in order.
+    results : tuple of (int, int)
+        For each expression asked for: (stage, output).
+    notes : tuple of Note
+        What was not fused, and why.
+    device : str
+        `cpu`, `cuda:0`, ..., or `none`.
+    """
+
+    stages: tuple[Stage, ...]
+    results: tuple[tuple[int, int], ...]
+    notes: tuple[Note, ...]
+    device: str
+    roots: tuple[Node, ...] = field(repr=False, default=())
+
+    @property
+    def passes(self) -> int:
+        """Number of device passes."""
+        return len(self.stages)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from memory by all passes."""
+        return sum(stage.bytes_read for stage in self.stages)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes written to memory by all passes."""
+        return sum(stage.bytes_written for stage in self.stages)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes read and written."""
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def bytes_temporary(self) -> int:
+        """Bytes of values that go from one pass to the next and are no result."""
+        asked = set(self.results)
+        return sum(
+            output.bytes
+            for s, stage in enumerate(self.stages)
+            for o, output in enumerate(stage.outputs)
+            if (s, o) not in asked
+        )
+
+    def floor_time(self, bandwidth: float) -> float:
+        """Return the least time in seconds at `bandwidth` bytes per second."""
+        return self.bytes_moved / bandwidth
