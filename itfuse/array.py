@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import config, dtypes, engines, expr
+from itfuse import dtypes, engines, expr
+from itfuse.config import setting
 from itfuse.errors import DeviceError, DTypeError, ShapeError, Unsupported
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
@@ -439,10 +440,10 @@ def compute(*arrays: Any, out: Any = None, stream: Any = None, engine: str | Non
     outs = None if out is None else (out,) if len(nodes) == 1 and not _several(out) else tuple(out)
     if outs is not None and len(outs) != len(nodes):
         raise ShapeError(f"out= has {len(outs)} arrays for {len(nodes)} expressions")
-    name = engine or config.get("engine")
+    name = engine or setting("engine")
     runner = _engine(name, device, nodes)
     made = make_plan(nodes, device="none" if name == "null" else device, max_passes=max_passes)
-    if config.get("debug"):
+    if setting("debug"):
         _debug(made, runner)
     results = engines.run(made, data, outs, stream, runner)
     if name == "null":
@@ -469,7 +470,7 @@ def _engine(name: str, device: str, nodes: tuple[Node, ...]) -> Any:
 
 
 def _debug(made: Plan, runner: Any) -> None:
-    level = config.get("debug")
+    level = setting("debug")
     for number, stage in enumerate(made.stages):
         print(f"itfuse: pass {number + 1} of {made.passes}: {stage.primitive} over "
               f"{list(stage.shape)} by {stage.strategy}", file=sys.stderr)  # fmt: skip

@@ -80,16 +80,16 @@ _environment: dict[str, Any] = {}
 
 
 def _parse(name: str, value: Any, origin: str) -> Any:
-    setting = SETTINGS.get(name)
-    if setting is None:
+    row = SETTINGS.get(name)
+    if row is None:
         raise ConfigError(f"{origin}: no setting {name!r}; there are {', '.join(SETTINGS)}")
     try:
-        return setting.parse(value)
+        return row.parse(value)
     except (ValueError, TypeError) as why:
         raise ConfigError(f"{origin}: {name}={value!r} is not valid; expected {why}") from None
 
 
-def get(name: str) -> Any:
+def setting(name: str) -> Any:
     """Return the value of setting `name` in the current context."""
     overrides = _overrides.get()
     if overrides is not None and name in overrides:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itfuse import config
+from itfuse.config import setting
 from itfuse.engines import engine_for
 from itfuse.expr import INPUT, Node, leaf_names, text, toposort
 from itfuse.plan.stages import Plan, Stage
@@ -27,7 +27,7 @@ def time_text(seconds: float) -> str:
 
 
 def _bandwidth(plan: Plan) -> float | None:
-    wished = config.get("bandwidth")
+    wished = setting("bandwidth")
     if wished is not None:
         return float(wished) * 1e9
     return None if plan.device == "none" else float(engine_for(plan.device).bandwidth())

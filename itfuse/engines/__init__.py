@@ -24,7 +24,7 @@ from itfuse.plan.stages import Plan, Stage
 class Built(Protocol):
     """A stage compiled for an engine; one for each structure, whatever the sizes."""
 
-    def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any], stream: Any) -> None:
+    def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
         """Queue one run: an operand for each stage input, an array for each output."""
 
 
@@ -39,8 +39,11 @@ class Engine(Protocol):
     def build(self, stage: Stage) -> Built:
         """Compile a stage."""
 
-    def empty(self, shape: tuple[int, ...], dtype: str, stream: Any) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return an uninitialised array of the engine's library."""
+
+    def on(self, stream: Any) -> Any:
+        """Return a context in which the engine's device and `stream` are current."""
 
     def memory(self, array: Any) -> Memory:
         """Say where an array of the engine's library lies."""
@@ -137,20 +140,22 @@ def run(plan: Plan, data: dict[Node, Any], out: tuple[Any, ...] | None = None,
     wanted = _check_out(plan, engine, out)
     # Everything is built before anything runs, so that a failure leaves `out` untouched.
     key = engine.build_key()
-    built = [BUILT.get((key, s.key), functools.partial(engine.build, s)) for s in plan.stages]
+    with engine.on(stream):
+        built = [BUILT.get((key, s.key), functools.partial(engine.build, s)) for s in plan.stages]
     made: list[list[Any]] = []
-    for s, stage in enumerate(plan.stages):
-        outputs = [
-            wanted[s, o] if (s, o) in wanted else engine.empty(one.shape, one.dtype, stream)
-            for o, one in enumerate(stage.outputs)
-        ]
-        operands = [
-            made[i.source[0]][i.source[1]] if isinstance(i.source, tuple)
-            else i.source.arg if i.kind == "scalar" else data[i.source]
-            for i in stage.inputs
-        ]  # fmt: skip
-        built[s](stage, operands, outputs, stream)
-        made.append(outputs)
+    with engine.on(stream):
+        for s, stage in enumerate(plan.stages):
+            outputs = [
+                wanted[s, o] if (s, o) in wanted else engine.empty(one.shape, one.dtype)
+                for o, one in enumerate(stage.outputs)
+            ]
+            operands = [
+                made[i.source[0]][i.source[1]] if isinstance(i.source, tuple)
+                else i.source.arg if i.kind == "scalar" else data[i.source]
+                for i in stage.inputs
+            ]  # fmt: skip
+            built[s](stage, operands, outputs)
+            made.append(outputs)
     return tuple(made[s][o] for s, o in plan.results)
 
 

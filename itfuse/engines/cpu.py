@@ -8,6 +8,7 @@ consecutive elements, reduced by NumPy, then a balanced tree over the leaves.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import config
+from itfuse.config import setting
 from itfuse.expr import Memory
 from itfuse.ops import OPS, identity
 from itfuse.plan.stages import Program, Stage
@@ -38,7 +39,7 @@ class CpuBuilt:
         self.element = Tape(stage.element)
         self.finish = Tape(stage.finish) if stage.finish else None
 
-    def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any], stream: Any) -> None:
+    def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
         """Run over `operands` (arrays and scalars, one for each stage input) into `outputs`."""
         with np.errstate(all="ignore"):  # NumPy's values without its warnings
             arrays = [_view(stage, at, x) for at, x in enumerate(operands)]
@@ -235,7 +236,7 @@ _pools_lock = threading.Lock()
 
 
 def _threads() -> int:
-    wished = config.get("threads")
+    wished = setting("threads")
     if wished is not None:
         return int(wished)
     try:
@@ -296,9 +297,13 @@ class CpuEngine:
         """Say where a NumPy array lies."""
         return Memory("cpu", array.__array_interface__["data"][0], array.strides)
 
-    def empty(self, shape: tuple[int, ...], dtype: str, stream: Any) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return an uninitialised array."""
         return np.empty(shape, dtype)
+
+    def on(self, stream: Any) -> Any:
+        """Return an empty context; there are no streams."""
+        return contextlib.nullcontext()
 
     @functools.cached_property
     def _bandwidth(self) -> float:

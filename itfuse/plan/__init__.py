@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itfuse import config
+from itfuse.config import setting
 from itfuse.errors import NeedsBuffer
 from itfuse.expr import INPUT, Node, text, toposort
 from itfuse.plan.fuse import fuse
@@ -53,12 +53,12 @@ def make_plan(
     if until == "fuse":
         return Plan(tuple(stages), tuple(results), tuple(notes), device, roots)
     engine = "cpu" if device == "cpu" else "cuda"
-    wish = strategy or config.get("strategy")
+    wish = strategy or setting("strategy")
     for number, stage in enumerate(stages):
         stages[number], why = choose(stage, number, engine, wish)
         notes += why
     plan = verify(Plan(tuple(stages), tuple(results), tuple(notes), device, roots))
-    limit = max_passes if max_passes is not None else config.get("max_passes")
+    limit = max_passes if max_passes is not None else setting("max_passes")
     if limit is not None and plan.passes > limit:
         raise NeedsBuffer(_too_many(asked, plan, limit))
     return plan

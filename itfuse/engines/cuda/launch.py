@@ -1,0 +1,103 @@
+"""CudaEngine: CuPy arrays, pools and streams around what the strategies build."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import cupy
+
+from itfuse.cache import digest
+from itfuse.engines.cuda.cub import CubBuilt
+from itfuse.errors import DeviceError
+from itfuse.expr import Memory
+from itfuse.lower.cpp import lower
+from itfuse.plan.stages import Stage
+
+
+def _allocate(nbytes: int) -> tuple[int, Any]:
+    memory = cupy.cuda.alloc(nbytes)
+    return memory.ptr, memory
+
+
+class CudaBuilt:
+    """A built stage that takes CuPy arrays."""
+
+    __slots__ = ("built", "stage")
+
+    def __init__(self, built: CubBuilt) -> None:
+        self.built = built
+
+    def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
+        """Queue one run on CuPy's current stream; nothing waits."""
+        if stage.primitive == "transform" and stage.size == 0:
+            return
+        raw = [
+            x.item() if i.kind == "scalar" else x.data.ptr
+            for i, x in zip(stage.inputs, operands, strict=True)
+        ]
+        self.built(stage, raw, [out.data.ptr for out in outputs],
+                   cupy.cuda.get_current_stream().ptr, _allocate)  # fmt: skip
+
+
+class CudaEngine:
+    """Runs plans on one GPU through cuda.compute."""
+
+    name = "cuda"
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.device = cupy.cuda.Device(number)
+        self.arch = f"sm_{self.device.compute_capability}"
+
+    def build_key(self) -> tuple[Any, ...]:
+        """What decides a build beside the stage."""
+        return ("cuda", self.number, self.arch)
+
+    def build(self, stage: Stage) -> CudaBuilt:
+        """Compile a stage for this GPU."""
+        return CudaBuilt(CubBuilt(stage, lower(stage, f"itf_{digest(stage)}"), self.arch))
+
+    def source(self, stage: Stage) -> str:
+        """Return the C++ generated for a stage."""
+        return lower(stage, f"itf_{digest(stage)}").source
+
+    def memory(self, array: Any) -> Memory:
+        """Say where a CuPy array lies."""
+        return Memory(f"cuda:{array.device.id}", array.data.ptr, array.strides)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return an uninitialised array from CuPy's current pool."""
+        return cupy.empty(shape, dtype)
+
+    @contextlib.contextmanager
+    def _entered(self, stream: Any) -> Any:
+        with self.device:
+            if stream is None:
+                yield
+                return
+            try:
+                _, handle = stream.__cuda_stream__()
+            except AttributeError:
+                raise DeviceError(f"stream={stream!r} has no __cuda_stream__; pass a stream of "
+                                  "CuPy, torch or cuda.core, or None for CuPy's current one") from None  # fmt: skip
+            with cupy.cuda.ExternalStream(handle, self.number):
+                yield
+
+    def on(self, stream: Any) -> Any:
+        """Return a context in which this GPU and `stream` are current."""
+        if stream is None and cupy.cuda.runtime.getDevice() == self.number:
+            return contextlib.nullcontext()
+        return self._entered(stream)
+
+    @functools.cached_property
+    def _bandwidth(self) -> float:
+        # The datasheet's: clock of the memory (kHz, double data rate) times the bus width (bits).
+        attributes = self.device.attributes
+        clock, width = attributes["MemoryClockRate"], attributes["GlobalMemoryBusWidth"]
+        return float(2 * clock * 1e3 * width / 8)
+
+    def bandwidth(self) -> float:
+        """Return the memory bandwidth in bytes per second, as the device states it."""
+        return self._bandwidth
