@@ -18,7 +18,7 @@ array([7., 0.], dtype=float32)
 from __future__ import annotations
 
 from itfuse import engines
-from itfuse.array import FUNCTIONS, Array, asarray, compute, explain, plan, spec
+from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (
     AliasError,
@@ -34,6 +34,7 @@ from itfuse.errors import (
     ShapeError,
     Unsupported,
 )
+from itfuse.functions import FUNCTIONS
 from itfuse.plan.stages import Note, Plan, Stage
 
 __version__ = "0.1.0"
@@ -41,8 +42,28 @@ __version__ = "0.1.0"
 globals().update(FUNCTIONS)
 
 __all__ = [
-    "AliasError", "Array", "CacheError", "CompileError", "ConfigError", "DTypeError",
-    "DeviceError", "ItfuseError", "NeedsBuffer", "Note", "Plan", "PlanError", "RangeError",
-    "ShapeError", "Stage", "Unsupported", "asarray", "compute", "config", "engines", "explain",
-    "plan", "spec", *FUNCTIONS,
-]  # fmt: skip
+    "AliasError",
+    "Array",
+    "CacheError",
+    "CompileError",
+    "ConfigError",
+    "DTypeError",
+    "DeviceError",
+    "ItfuseError",
+    "NeedsBuffer",
+    "Note",
+    "Plan",
+    "PlanError",
+    "RangeError",
+    "ShapeError",
+    "Stage",
+    "Unsupported",
+    "asarray",
+    "compute",
+    "config",
+    "engines",
+    "explain",
+    "plan",
+    "spec",
+    *FUNCTIONS,
+]

@@ -1,4 +1,4 @@
-"""Array: a lazy expression over real arrays. Operators and functions come from the op table.
+"""Array: a lazy expression over real arrays. Its operators are installed by functions.py.
 
 An `Array` is a `Node` (structure) and the arrays that its leaves stand for. Making one computes
 nothing; `compute` plans and runs.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from itfuse import dtypes, engines, expr
 from itfuse.config import setting
-from itfuse.errors import DeviceError, DTypeError, ShapeError, Unsupported
+from itfuse.errors import DeviceError, ShapeError, Unsupported
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
-from itfuse.ops import BY_UFUNC, COMPOSITE, ELEMENTWISE, INPUT, OPS, REDUCTION, Op
-from itfuse.plan import make_plan
+from itfuse.ops import BY_UFUNC, ELEMENTWISE, INPUT, OPS, Op
+from itfuse.plan import cached_plan, make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
 
@@ -84,8 +84,10 @@ class Array:
         return self.size * self.itemsize
 
     def __repr__(self) -> str:
-        return (f"itf.Array({expr.text(self._node)}, shape={self.shape}, dtype={self.dtype}, "
-                f"device={self._device!r})")  # fmt: skip
+        return (
+            f"itf.Array({expr.text(self._node)}, shape={self.shape}, dtype={self.dtype}, "
+            f"device={self._device!r})"
+        )
 
     # ---- conversion ----
     def astype(self, dtype: Any, copy: bool = True) -> Array:
@@ -113,11 +115,18 @@ class Array:
         return self._of(expr.convert(self._node, wanted))
 
     def _of(self, node: Node) -> Array:
+        """Return another expression over the same arrays."""
         return Array(node, self._data, self._device)
 
     # ---- asking for results ----
-    def compute(self, out: Any = None, *, stream: Any = None, engine: str | None = None,
-                max_passes: int | None = None) -> Any:  # fmt: skip
+    def compute(
+        self,
+        out: Any = None,
+        *,
+        stream: Any = None,
+        engine: str | None = None,
+        max_passes: int | None = None,
+    ) -> Any:
         """Compute this expression; see `itfuse.compute`."""
         return compute(self, out=out, stream=stream, engine=engine, max_passes=max_passes)
 
@@ -131,9 +140,11 @@ class Array:
 
     def _item(self, what: str) -> Any:
         if self.size != 1:
-            raise ShapeError(f"{what}({expr.text(self._node)}): the expression has shape "
-                             f"{self.shape}; only one element converts. Use .any() or .all() for "
-                             "a truth value, .sum() and the like for a number")  # fmt: skip
+            raise ShapeError(
+                f"{what}({expr.text(self._node)}): the expression has shape "
+                f"{self.shape}; only one element converts. Use .any() or .all() for "
+                "a truth value, .sum() and the like for a number"
+            )
         return self.compute().reshape(()).item()
 
     def __bool__(self) -> bool:
@@ -170,8 +181,10 @@ class Array:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if self._device != "cpu":
-            raise TypeError(f"{self!r} is on {self._device}: there is no implicit copy to the "
-                            "host; use .compute().get()")  # fmt: skip
+            raise TypeError(
+                f"{self!r} is on {self._device}: there is no implicit copy to the "
+                "host; use .compute().get()"
+            )
         result = self.compute()
         return result if dtype is None else result.astype(dtype)
 
@@ -180,13 +193,13 @@ class Array:
         op = BY_UFUNC.get(ufunc)
         if op is None or method != "__call__" or kwargs:
             return NotImplemented
-        return _apply(op, inputs)
+        return apply(op, inputs)
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
         op = OPS.get(_CUPY_NAMES.get(kernel.name, kernel.name.removeprefix("cupy_")))
         if op is None or op.kind != ELEMENTWISE or kwargs:
             raise Unsupported(f"itfuse has no operation for CuPy's {kernel.name}; compute() first")
-        return _apply(op, args)
+        return apply(op, args)
 
 
 _CUPY_NAMES = {"cupy_true_divide": "divide", "cupy_where": "where"}
@@ -199,7 +212,7 @@ def _lift(x: Any) -> Any:
     return asarray(x)
 
 
-def _apply(op: Op, operands: tuple[Any, ...]) -> Array:
+def apply(op: Op, operands: tuple[Any, ...]) -> Array:
     """Apply an elementwise row."""
     lifted = [_lift(x) for x in operands]
     if not any(isinstance(x, Array) for x in lifted):
@@ -213,8 +226,10 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Array:
             data, device = x._data, x._device
         elif x._device != device:
             what = expr.call_text(op, tuple(y._node if isinstance(y, Array) else y for y in lifted))
-            raise DeviceError(f"{what}: the arrays are on {device} and {x._device}; move one of "
-                              "them first (cupy.asarray(...) to the GPU, .get() to the host)")  # fmt: skip
+            raise DeviceError(
+                f"{what}: the arrays are on {device} and {x._device}; move one of "
+                "them first (cupy.asarray(...) to the GPU, .get() to the host)"
+            )
         elif x._data is not data and not x._data.keys() <= data.keys():
             data = {**data, **x._data}
     assert data is not None
@@ -253,39 +268,10 @@ def asarray(obj: Any, dtype: Any = None) -> Array:
     """
     if isinstance(obj, Array):
         return obj if dtype is None else obj.astype(dtype)
-    array, memory = _wrap(obj)
+    array, memory = engines.wrap(obj)
     node = expr.make(INPUT, (), array.dtype, tuple(array.shape), memory)
     lazy = Array(node, {node: array}, memory.device)
     return lazy if dtype is None else lazy.astype(dtype)
-
-
-_KDL_CPU, _KDL_CUDA, _KDL_MANAGED = 1, 2, 13
-
-
-def _wrap(obj: Any) -> tuple[Any, Memory]:
-    if not isinstance(obj, np.ndarray):
-        if hasattr(obj, "__cuda_array_interface__"):
-            return _checked(engines.cuda_module().wrap(obj))
-        if hasattr(obj, "__dlpack_device__") and not hasattr(obj, "__array_interface__"):
-            kind, _ = obj.__dlpack_device__()
-            if kind in (_KDL_CUDA, _KDL_MANAGED):
-                return _checked(engines.cuda_module().wrap(obj))
-            if kind == _KDL_CPU:
-                obj = np.from_dlpack(obj)
-        try:
-            obj = np.asarray(obj)
-        except (TypeError, ValueError) as why:
-            raise DTypeError(f"asarray({type(obj).__name__}): no array ({why})") from None
-    if type(obj) is not np.ndarray:
-        if isinstance(obj, np.ma.MaskedArray):
-            raise Unsupported("asarray: masked arrays are not supported; use .filled(...) first")
-        obj = obj.view(np.ndarray)
-    return _checked((obj, engines.engine_for("cpu").memory(obj)))
-
-
-def _checked(found: tuple[Any, Memory]) -> tuple[Any, Memory]:
-    dtypes.check(found[0].dtype, f"asarray: the array of shape {tuple(found[0].shape)}")
-    return found
 
 
 _placeholders = itertools.count(1)
@@ -327,16 +313,21 @@ def _gather(arrays: tuple[Any, ...]) -> tuple[tuple[Node, ...], dict[Node, Any],
     lifted = [asarray(x) for x in arrays]
     devices = dict.fromkeys(x._device for x in lifted)
     if len(devices) > 1:
-        raise DeviceError(f"the expressions are on {' and '.join(devices)}; compute those of one "
-                          "device at a time")  # fmt: skip
+        raise DeviceError(
+            f"the expressions are on {' and '.join(devices)}; compute those of one device at a time"
+        )
     data: dict[Node, Any] = {}
     for x in lifted:
         data.update(x._data)
     return tuple(x._node for x in lifted), data, lifted[0]._device
 
 
-def plan(*arrays: Any, max_passes: int | None = None, strategy: str | None = None,
-         until: str | None = None) -> Plan:  # fmt: skip
+def plan(
+    *arrays: Any,
+    max_passes: int | None = None,
+    strategy: str | None = None,
+    until: str | None = None,
+) -> Plan:
     """Return the plan that `compute(*arrays)` would run.
 
     Parameters
@@ -399,8 +390,13 @@ def explain(*arrays: Any, **options: Any) -> str:
     return explain_text(plan(*arrays, **options))
 
 
-def compute(*arrays: Any, out: Any = None, stream: Any = None, engine: str | None = None,
-            max_passes: int | None = None) -> Any:  # fmt: skip
+def compute(
+    *arrays: Any,
+    out: Any = None,
+    stream: Any = None,
+    engine: str | None = None,
+    max_passes: int | None = None,
+) -> Any:
     """Compute expressions together, sharing passes.
 
     Parameters
@@ -442,7 +438,7 @@ def compute(*arrays: Any, out: Any = None, stream: Any = None, engine: str | Non
         raise ShapeError(f"out= has {len(outs)} arrays for {len(nodes)} expressions")
     name = engine or setting("engine")
     runner = _engine(name, device, nodes)
-    made = make_plan(nodes, device="none" if name == "null" else device, max_passes=max_passes)
+    made = cached_plan(nodes, "none" if name == "null" else device, max_passes)
     if setting("debug"):
         _debug(made, runner)
     results = engines.run(made, data, outs, stream, runner)
@@ -459,139 +455,33 @@ def _engine(name: str, device: str, nodes: tuple[Node, ...]) -> Any:
     kind = device.partition(":")[0]
     if name == "null":
         return engines.engine_for("none")
-    what = ", ".join(expr.text(node) for node in nodes)
     if kind == "none":
-        raise DeviceError(f"{what} stands on placeholders without elements; pass real arrays, or "
-                          "engine='null' to plan and compile only")  # fmt: skip
+        raise DeviceError(
+            f"{_texts(nodes)} stands on placeholders without elements; pass real arrays, or "
+            "engine='null' to plan and compile only"
+        )
     if name not in ("auto", kind):
-        raise DeviceError(f"{what} is on {device}, and the engine {name!r} was asked for; move the "
-                          "arrays there first (cupy.asarray(...) or .get()), or use engine='auto'")  # fmt: skip
+        raise DeviceError(
+            f"{_texts(nodes)} is on {device}, and the engine {name!r} was asked for; move the "
+            "arrays there first (cupy.asarray(...) or .get()), or use engine='auto'"
+        )
     return engines.engine_for(device)
+
+
+def _texts(nodes: tuple[Node, ...]) -> str:
+    return ", ".join(expr.text(node) for node in nodes)
 
 
 def _debug(made: Plan, runner: Any) -> None:
     level = setting("debug")
     for number, stage in enumerate(made.stages):
-        print(f"itfuse: pass {number + 1} of {made.passes}: {stage.primitive} over "
-              f"{list(stage.shape)} by {stage.strategy}", file=sys.stderr)  # fmt: skip
+        print(
+            f"itfuse: pass {number + 1} of {made.passes}: {stage.primitive} over "
+            f"{list(stage.shape)} by {stage.strategy}",
+            file=sys.stderr,
+        )
     if level >= 2:
         print(explain_text(made), file=sys.stderr)
     if level >= 3 and hasattr(runner, "source"):
         for stage in made.stages:
             print(runner.source(stage), file=sys.stderr)
-
-
-# ---- functions and operators from the table ------------------------------------------------------
-def _reduce(op: Op, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    lazy = asarray(x)
-    what = f"{op.name}({expr.text(lazy._node)})"
-    axes = (axis,) if isinstance(axis, int) else axis
-    if axes is not None and sorted(a % max(lazy.ndim, 1) for a in axes) != list(range(lazy.ndim)):
-        raise Unsupported(f"{what}: axis={axis} of a {lazy.ndim}-d expression; only reductions of "
-                          "the whole array are there, axis=None")  # fmt: skip
-    if keepdims and lazy.ndim:
-        raise Unsupported(f"{what}: keepdims=True is not there; the result is 0-d and broadcasts")
-    if dtype is not None:
-        if op.name not in ("sum", "prod"):
-            raise TypeError(f"{op.name} takes no dtype")
-        dtype = dtypes.as_dtype(dtype, what)
-    return lazy._of(expr.reduction(op, lazy._node, dtype))
-
-
-def _function(op: Op) -> Callable[..., Array]:
-    """Return the public function of a row."""
-    if op.kind == ELEMENTWISE:
-        def call(*operands: Any) -> Array:
-            return _apply(op, operands)
-    elif op.kind == REDUCTION:
-        def call(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:  # type: ignore[misc]
-            return _reduce(op, x, axis, dtype, keepdims)
-    else:
-        expand = op.expand
-        assert expand is not None
-
-        def call(*args: Any, **kwargs: Any) -> Array:
-            result: Array = expand(F, *args, **kwargs)
-            return result
-    call.__name__ = call.__qualname__ = op.name
-    call.__module__ = "itfuse"
-    call.__doc__ = _documentation(op)
-    return call
-
-
-def _documentation(op: Op) -> str:
-    text = f"{op.doc}\n\nA lazy operation: nothing runs before `compute`.\n"
-    if op.ulp:
-        text += f"\nAccurate to {op.ulp:g} units in the last place on every engine.\n"
-    if op.aliases:
-        text += f"\nAlso called {', '.join(op.aliases)}.\n"
-    return text
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
-for _op in OPS.values():
-    if _op.name != "astype":
-        FUNCTIONS.update(dict.fromkeys((_op.name, *_op.aliases), _function(_op)))
-
-
-def astype(x: Any, dtype: Any) -> Array:
-    """Return `x` converted to `dtype`; see `Array.astype`."""
-    return asarray(x).astype(dtype)
-
-
-FUNCTIONS["astype"] = astype
-
-
-class _Namespace:
-    """Every op as an attribute: what composite rows are written with."""
-
-    asarray = staticmethod(asarray)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return FUNCTIONS[name]
-
-
-F = _Namespace()
-
-_METHODS = ("sum", "prod", "min", "max", "any", "all", "mean", "clip", "round")
-
-
-def _power(x: Any, y: Any) -> Any:
-    # NumPy's `**` (not np.power) takes cheap exponents by cheaper means, with other roundings.
-    if type(y) in (int, float) and isinstance(x, Array):
-        if y == 2 and (x.dtype.kind == "f" or type(y) is int) and x.dtype.kind != "b":
-            return FUNCTIONS["square"](x)
-        cheap = {0.5: "sqrt", -1: "reciprocal", 1: "positive"}.get(y)
-        if cheap and x.dtype.kind == "f":
-            return FUNCTIONS[cheap](x)
-    return FUNCTIONS["power"](x, y)
-
-
-def _operand(x: Any) -> bool:
-    return not isinstance(x, (str, bytes, type(None), dict, set))
-
-
-def _install(op: Op) -> None:
-    function = _power if op.dunder == "pow" else FUNCTIONS[op.name]
-    if op.arity == 1:
-        setattr(Array, f"__{op.dunder}__", lambda self: function(self))
-        return
-
-    def forward(self: Array, other: Any) -> Any:
-        return function(self, other) if _operand(other) else NotImplemented
-
-    def reflected(self: Array, other: Any) -> Any:
-        return function(other, self) if _operand(other) else NotImplemented
-
-    setattr(Array, f"__{op.dunder}__", forward)
-    if op.dunder not in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(Array, f"__r{op.dunder}__", reflected)
-
-
-for _op in OPS.values():
-    if _op.dunder:
-        _install(_op)
-for _name in _METHODS:
-    setattr(Array, _name, FUNCTIONS[_name])
-
-assert {op.kind for op in OPS.values()} <= {ELEMENTWISE, REDUCTION, COMPOSITE}

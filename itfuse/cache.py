@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 def digest(stage: Stage) -> str:
     """Return the name of a stage's structure: the same in every process and on every machine."""
-    return hashlib.sha256(repr((FORMAT, stage.key)).encode()).hexdigest()[:20]
+    return hashlib.sha256(repr((FORMAT, stage.key.parts)).encode()).hexdigest()[:20]
 
 
 class BuildCache:

@@ -60,7 +60,7 @@ SETTINGS: dict[str, Setting] = {
     for row in (
         Setting("engine", "auto", _choice("auto", "cuda", "cpu", "null"),
                 "which engine runs plans; `auto` follows the arrays"),
-        Setting("strategy", "auto", _choice("auto", "cub", "cub.pointers", "cub.iterator"),
+        Setting("strategy", "auto", _choice("auto", "cub", "cub.pointers", "cub.iterator", "tile"),
                 "device strategy; `auto` follows the rules in plan/primitives.py"),
         Setting("max_passes", None, _optional(_count(1)),
                 "a plan of more passes is an error"),

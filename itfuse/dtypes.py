@@ -66,9 +66,13 @@ DTYPES: dict[str, DType] = {
 }
 
 
+NAMES: dict[np.dtype[Any], str] = {row.numpy: row.name for row in DTYPES.values()}
+"""Name of each supported dtype (`dtype.name` is computed anew on every access)."""
+
+
 def supported(dtype: np.dtype[Any]) -> bool:
     """Whether itfuse computes in `dtype` (native byte order only)."""
-    return dtype.name in DTYPES and dtype.isnative
+    return dtype in NAMES
 
 
 def check(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:

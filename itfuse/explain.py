@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itfuse.config import setting
 from itfuse.engines import engine_for
-from itfuse.expr import INPUT, Node, leaf_names, text, toposort
+from itfuse.expr import Node, leaf_names, text, toposort
+from itfuse.ops import INPUT
 from itfuse.plan.stages import Plan, Stage
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -63,20 +64,27 @@ def explain_text(plan: Plan) -> str:
     names = leaf_names(node for node in toposort(plan.roots) if node.op is INPUT)
     speed = _bandwidth(plan)
     passes = f"{plan.passes} pass" + ("" if plan.passes == 1 else "es")
-    lines = [f"{passes} on {plan.device}: reads {bytes_text(plan.bytes_read)}, writes "
-             f"{bytes_text(plan.bytes_written)}" + _floor(plan.bytes_moved, speed)]  # fmt: skip
+    lines = [
+        f"{passes} on {plan.device}: reads {bytes_text(plan.bytes_read)}, writes "
+        f"{bytes_text(plan.bytes_written)}" + _floor(plan.bytes_moved, speed)
+    ]
     if plan.bytes_temporary:
         lines.append(f"between passes: {bytes_text(plan.bytes_temporary)}")
     for number, stage in enumerate(plan.stages):
-        lines.append(f"{number + 1}. {stage.primitive} over {list(stage.shape)} by "
-                     f"{stage.strategy or 'no strategy yet'}")  # fmt: skip
+        lines.append(
+            f"{number + 1}. {stage.primitive} over {list(stage.shape)} by "
+            f"{stage.strategy or 'no strategy yet'}"
+        )
         lines.append(f"     in   {_inputs(stage, names)}")
         for output in stage.outputs:
-            lines.append(f"     out  {output.dtype}{list(output.shape)} = "
-                         f"{text(output.node, names)}")  # fmt: skip
-        lines.append(f"     reads {bytes_text(stage.bytes_read)}, writes "
-                     f"{bytes_text(stage.bytes_written)}"
-                     + _floor(stage.bytes_read + stage.bytes_written, speed))  # fmt: skip
+            lines.append(
+                f"     out  {output.dtype}{list(output.shape)} = {text(output.node, names)}"
+            )
+        lines.append(
+            f"     reads {bytes_text(stage.bytes_read)}, writes "
+            f"{bytes_text(stage.bytes_written)}"
+            + _floor(stage.bytes_read + stage.bytes_written, speed)
+        )
     lines += [f"note: {note.text}" for note in plan.notes]
     return "\n".join(lines)
 

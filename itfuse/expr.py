@@ -16,7 +16,7 @@ import numpy as np
 
 from itfuse import dtypes
 from itfuse.errors import DTypeError, RangeError, ShapeError, Unsupported
-from itfuse.ops import ELEMENTWISE, INPUT, LEAF, OPS, REDUCTION, SCALAR, Op
+from itfuse.ops import INPUT, OPS, SCALAR, Op
 
 Shape = tuple[int, ...]
 
@@ -85,21 +85,25 @@ _lock = threading.Lock()
 _set = object.__setattr__
 
 
-def make(op: Op | str, srcs: tuple[Node, ...], dtype: np.dtype[Any], shape: Shape,
-         arg: Any = None) -> Node:  # fmt: skip
+def make(
+    op: Op | str, srcs: tuple[Node, ...], dtype: np.dtype[Any], shape: Shape, arg: Any = None
+) -> Node:
     """Return the one node of this structure."""
     if isinstance(op, str):
         op = {"input": INPUT, "scalar": SCALAR}.get(op) or OPS[op]
     # A scalar's identity is its bits: -0.0 is not 0.0, and NaN equals itself.
     identity = arg.tobytes() if op is SCALAR else arg
-    key = (op.name, tuple(map(id, srcs)), dtype.num, shape, identity)
+    # Ids, not nodes: a key must not keep operands alive. They live as long as the node does.
+    key = (op.name, *map(id, srcs), dtype.num, shape, identity)
     with _lock:
         node = _interned.get(key)
         if node is None:
             node = object.__new__(Node)
-            for name, value in zip(("op", "srcs", "dtype", "shape", "arg"),
-                                   (op, srcs, dtype, shape, arg), strict=True):  # fmt: skip
-                _set(node, name, value)
+            _set(node, "op", op)
+            _set(node, "srcs", srcs)
+            _set(node, "dtype", dtype)
+            _set(node, "shape", shape)
+            _set(node, "arg", arg)
             _interned[key] = node
     return node
 
@@ -109,27 +113,34 @@ def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
     try:
         exact = dtype.type(value)
     except OverflowError:
-        raise RangeError(f"the Python integer {value} is out of bounds for {dtype.name}, the "
-                         "dtype it takes from the array beside it; cast that array with "
-                         ".astype(...) first") from None  # fmt: skip
+        raise RangeError(
+            f"the Python integer {value} is out of bounds for {dtype.name}, the "
+            "dtype it takes from the array beside it; cast that array with "
+            ".astype(...) first"
+        ) from None
     return make(SCALAR, (), dtype, (), exact)
 
 
 def broadcast(shapes: Iterable[Shape], describe: Callable[[], str]) -> Shape:
     """Return NumPy's broadcast of `shapes`; `describe()` names the expression in the error."""
-    shapes = list(shapes)
+    shapes = [shape for shape in shapes if shape]
+    if not shapes:
+        return ()
     first = shapes[0]
-    if all(shape == first or shape == () for shape in shapes):
+    if shapes.count(first) == len(shapes):
         return first
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         listed = " and ".join(str(shape) for shape in shapes)
-        raise ShapeError(f"{describe()}: shapes {listed} do not broadcast together; sizes must be "
-                         "equal or 1, aligned from the last axis") from None  # fmt: skip
+        raise ShapeError(
+            f"{describe()}: shapes {listed} do not broadcast together; sizes must be "
+            "equal or 1, aligned from the last axis"
+        ) from None
 
 
-_resolved: dict[Any, Any] = {}
+_resolved: dict[Any, tuple[Any, Any]] = {}
+_BOOL = np.dtype(bool)
 
 
 def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tuple[Any, Any]:
@@ -150,15 +161,19 @@ def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tupl
             raise DTypeError(f"{describe()}: {why}") from None
         for dtype in (*found[0], found[1]):
             if dtype.name == "float16":
-                raise DTypeError(f"{describe()} would compute in float16 (NumPy's rule for "
-                                 f"{', '.join(map(str, kinds))}), which itfuse does not support; "
-                                 "cast the operands with .astype('float32')")  # fmt: skip
+                raise DTypeError(
+                    f"{describe()} would compute in float16 (NumPy's rule for "
+                    f"{', '.join(map(str, kinds))}), which itfuse does not support; "
+                    "cast the operands with .astype('float32')"
+                )
             dtypes.check(dtype, describe())
         if not template_of(op, [d.name for d in found[0]], found[1].name):
-            raise Unsupported(f"{describe()}: {op.name} has no device code for "
-                              f"{', '.join(d.name for d in found[0])}")  # fmt: skip
+            raise Unsupported(
+                f"{describe()}: {op.name} has no device code for "
+                f"{', '.join(d.name for d in found[0])}"
+            )
         _resolved[op.name, kinds] = found
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def template_of(op: Op, operands: Iterable[str], result: str) -> str:
@@ -197,29 +212,38 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
     if len(operands) != op.arity:
         raise TypeError(f"{op.name} takes {op.arity} operands, not {len(operands)}")
     kinds = tuple(_kind(operand, describe) for operand in operands)
-    if int in kinds and op.asks is not None and op.asks.nout == 1:
+    if any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
         operands, kinds = _exact_comparison(op, operands, kinds)
     wanted, result = resolve(op, kinds, describe)
     srcs = tuple(
-        convert(x, dtype) if isinstance(x, Node)
-        else convert(scalar(x, x.dtype), dtype) if isinstance(x, np.generic)
-        else scalar(x, dtype)
-        for x, dtype in zip(operands, wanted, strict=True)
-    )  # fmt: skip
+        [
+            convert(x, dtype)
+            if isinstance(x, Node)
+            else convert(scalar(x, x.dtype), dtype)
+            if isinstance(x, np.generic)
+            else scalar(x, dtype)
+            for x, dtype in zip(operands, wanted, strict=True)
+        ]
+    )
     shape = broadcast([src.shape for src in srcs], describe)
     return make(op, srcs, result, shape)
 
 
 def _kind(operand: Any, describe: Callable[[], str]) -> Any:
-    if isinstance(operand, (Node, np.generic)):
-        return dtypes.check(operand.dtype, f"{describe()}: an operand")
+    if isinstance(operand, Node):
+        return operand.dtype
+    if isinstance(operand, np.generic):
+        if not dtypes.supported(operand.dtype):
+            dtypes.check(operand.dtype, f"{describe()}: an operand")
+        return operand.dtype
     if isinstance(operand, bool):
-        return np.dtype(bool)
+        return _BOOL
     if isinstance(operand, (int, float)):
-        return type(operand) if type(operand) in (int, float) else (
-            int if isinstance(operand, int) else float)  # fmt: skip
-    raise DTypeError(f"{describe()}: a {type(operand).__name__} cannot be an operand; pass an "
-                     "array, a NumPy scalar, or a Python bool, int or float")  # fmt: skip
+        return int if isinstance(operand, int) else float
+    raise DTypeError(
+        f"{describe()}: a {type(operand).__name__} cannot be an operand; pass an "
+        "array, a NumPy scalar, or a Python bool, int or float"
+    )
 
 
 def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
@@ -232,8 +256,9 @@ def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
             info = np.iinfo(strong[0])
             if not info.min <= value <= info.max:
                 beyond = np.float64("inf") if value > 0 else -np.float64("inf")
-                operands = tuple(beyond if kind is int else x
-                                 for x, kind in zip(operands, kinds, strict=True))  # fmt: skip
+                operands = tuple(
+                    beyond if kind is int else x for x, kind in zip(operands, kinds, strict=True)
+                )
                 kinds = tuple(np.dtype(float) if kind is int else kind for kind in kinds)
     return operands, kinds
 
@@ -247,8 +272,10 @@ def reduction(op: Op, src: Node, dtype: np.dtype[Any] | None = None) -> Node:
         assert op.asks is not None
         dtype = op.asks.reduce(np.ones(1, src.dtype)).dtype
     if src.size == 0 and not op.of_nothing:
-        raise ShapeError(f"{op.name}({text(src)}): the operand has shape {src.shape} and no "
-                         f"elements, and {op.name} of nothing has no value; check .size first")  # fmt: skip
+        raise ShapeError(
+            f"{op.name}({text(src)}): the operand has shape {src.shape} and no "
+            f"elements, and {op.name} of nothing has no value; check .size first"
+        )
     return make(op, (convert(src, dtype),), dtype, ())
 
 
@@ -343,8 +370,3 @@ def _closes_at_end(part: str) -> bool:
         if depth == 0:
             return at == len(part) - 1
     return False
-
-
-__all__ = ["ELEMENTWISE", "LEAF", "REDUCTION", "Memory", "Node", "broadcast", "call_text",
-           "convert", "elementwise", "leaf_names", "make", "reduction", "resolve", "rewrite",
-           "scalar", "template_of", "text", "toposort"]  # fmt: skip

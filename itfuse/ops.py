@@ -163,7 +163,7 @@ template <> __device__ __forceinline__ double itf_floor_divide(double a, double 
   return itf_floor_divide_float(a, b);
 }
 """)  # fmt: skip
-_elementwise("remainder", 2, "Remainder with the sign of the divisor; an integer modulo zero is zero.",
+_elementwise("remainder", 2, "Remainder with the divisor's sign; an integer modulo zero is zero.",
              np.remainder, {"f": "itf_remainder_float({0}, {1})", "i": "itf_remainder({0}, {1})",
                             "*": "{1} == 0 ? ({T})0 : ({T})({0} % {1})"},
              symbol="%", dunder="mod", aliases=("mod",), helper="""
@@ -353,6 +353,7 @@ _reduction("any", "Whether any element is true.", np.logical_or, "logical_or",
            identity=lambda dtype: False)  # fmt: skip
 _reduction("all", "Whether all elements are true.", np.logical_and, "logical_and",
            identity=lambda dtype: True)  # fmt: skip
+
 
 def identity(combine: str, dtype: np.dtype[Any]) -> Any:
     """Return the neutral element of the operator `combine` as a NumPy scalar of `dtype`."""

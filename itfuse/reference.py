@@ -41,7 +41,8 @@ _PA = (-2.36211856075265944077e-03, 4.14856118683748331666e-01, -3.7220787603570
        3.18346619901161753674e-01, -1.10894694282396677476e-01, 3.54783043256182359371e-02,
        -2.16637559486879084300e-03)  # fmt: skip
 _QA = (1.0, 1.06420880400844228286e-01, 5.40397917702171048937e-01, 7.18286544141962662868e-02,
-       1.26171219808761642112e-01, 1.36370839120290507362e-02, 1.19844998467991074170e-02)  # fmt: skip
+       1.26171219808761642112e-01, 1.36370839120290507362e-02,
+       1.19844998467991074170e-02)  # fmt: skip
 _RA = (-9.86494403484714822705e-03, -6.93858572707181764372e-01, -1.05586262253232909814e01,
        -6.23753324503260060396e01, -1.62396669462573470355e02, -1.84605092906711035994e02,
        -8.12874355063065934246e01, -9.81432934416914548592e00)  # fmt: skip
@@ -110,7 +111,8 @@ def erf(x: Array, out: Array | None = None) -> Array:
         at = np.flatnonzero((a >= low) & (a < high))
         if at.size:
             result[at] = formula(a[at])
-    result = np.copysign(result, wide.ravel()).reshape(wide.shape)
+    np.copysign(result, wide.ravel(), out=result)
+    result = result.reshape(wide.shape)
     if out is None:
         return result.astype(x.dtype) if x.dtype.kind == "f" else result
     np.copyto(out, result, casting="same_kind")

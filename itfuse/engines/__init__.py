@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from itfuse import dtypes
 from itfuse.cache import BUILT
 from itfuse.engines import alias
 from itfuse.engines.cpu import CpuEngine
-from itfuse.errors import DeviceError, DTypeError, ShapeError
+from itfuse.errors import DeviceError, DTypeError, ShapeError, Unsupported
 from itfuse.expr import Memory, Node, text
 from itfuse.plan.stages import Plan, Stage
 
@@ -34,7 +35,7 @@ class Engine(Protocol):
     name: str
 
     def build_key(self) -> tuple[Any, ...]:
-        """Whatever beside the stage decides the compiled code."""
+        """Return what beside the stage decides the compiled code."""
 
     def build(self, stage: Stage) -> Built:
         """Compile a stage."""
@@ -107,8 +108,49 @@ def available() -> tuple[EngineStatus, ...]:
     return (EngineStatus(*cuda), numpy, EngineStatus(*null))
 
 
-def run(plan: Plan, data: dict[Node, Any], out: tuple[Any, ...] | None = None,
-        stream: Any = None, engine: Any = None) -> tuple[Any, ...]:  # fmt: skip
+_KDL_CPU, _KDL_CUDA, _KDL_MANAGED = 1, 2, 13
+
+
+def wrap(obj: Any) -> tuple[Any, Memory]:
+    """Return an array of an engine's library over the memory of `obj`, and where it lies.
+
+    Raises
+    ------
+    DTypeError, DeviceError, Unsupported
+        Saying what `obj` is and what to do.
+    """
+    if not isinstance(obj, np.ndarray):
+        if hasattr(obj, "__cuda_array_interface__"):
+            return _checked(cuda_module().wrap(obj))
+        if hasattr(obj, "__dlpack_device__") and not hasattr(obj, "__array_interface__"):
+            kind, _ = obj.__dlpack_device__()
+            if kind in (_KDL_CUDA, _KDL_MANAGED):
+                return _checked(cuda_module().wrap(obj))
+            if kind == _KDL_CPU:
+                obj = np.from_dlpack(obj)
+        try:
+            obj = np.asarray(obj)
+        except (TypeError, ValueError) as why:
+            raise DTypeError(f"asarray({type(obj).__name__}): no array ({why})") from None
+    if type(obj) is not np.ndarray:
+        if isinstance(obj, np.ma.MaskedArray):
+            raise Unsupported("asarray: masked arrays are not supported; use .filled(...) first")
+        obj = obj.view(np.ndarray)
+    return _checked((obj, _cpu().memory(obj)))
+
+
+def _checked(found: tuple[Any, Memory]) -> tuple[Any, Memory]:
+    dtypes.check(found[0].dtype, f"asarray: the array of shape {tuple(found[0].shape)}")
+    return found
+
+
+def run(
+    plan: Plan,
+    data: dict[Node, Any],
+    out: tuple[Any, ...] | None = None,
+    stream: Any = None,
+    engine: Any = None,
+) -> tuple[Any, ...]:
     """Run `plan` and return its results.
 
     Parameters
@@ -150,10 +192,13 @@ def run(plan: Plan, data: dict[Node, Any], out: tuple[Any, ...] | None = None,
                 for o, one in enumerate(stage.outputs)
             ]
             operands = [
-                made[i.source[0]][i.source[1]] if isinstance(i.source, tuple)
-                else i.source.arg if i.kind == "scalar" else data[i.source]
+                made[i.source[0]][i.source[1]]
+                if isinstance(i.source, tuple)
+                else i.source.arg
+                if i.kind == "scalar"
+                else data[i.source]
                 for i in stage.inputs
-            ]  # fmt: skip
+            ]
             built[s](stage, operands, outputs)
             made.append(outputs)
     return tuple(made[s][o] for s, o in plan.results)
@@ -162,29 +207,49 @@ def run(plan: Plan, data: dict[Node, Any], out: tuple[Any, ...] | None = None,
 def _check_out(plan: Plan, engine: Any, out: tuple[Any, ...] | None) -> dict[Any, Any]:
     if out is None:
         return {}
-    wanted = {}
+    wanted: dict[tuple[int, int], Any] = {}
+    places: dict[tuple[int, int], Memory] = {}
     for spot, root, array in zip(plan.results, plan.roots, out, strict=True):
         if array is None:
             continue
-        what = f"out= for {text(root)}"
         try:
             memory = engine.memory(array)
         except (AttributeError, TypeError):
-            raise DeviceError(f"{what} is a {type(array).__name__}, which the {engine.name} engine "
-                              f"cannot write; the expression is on {plan.device}") from None  # fmt: skip
-        if memory.device != plan.device:
-            raise DeviceError(f"{what} is on {memory.device}, the expression on {plan.device}; "
-                              "pass an array of the same device")  # fmt: skip
-        if tuple(array.shape) != root.shape:
-            raise ShapeError(f"{what} has shape {tuple(array.shape)}, the result {root.shape}")
-        if array.dtype != root.dtype:
-            raise DTypeError(f"{what} has dtype {array.dtype}, the result {root.dtype}; pass a "
-                             f"{root.dtype} array, or cast with .astype({str(array.dtype)!r})")  # fmt: skip
-        if not array.flags.c_contiguous:
-            raise ShapeError(f"{what} is not C-contiguous (strides {memory.strides} bytes); pass a "
-                             "contiguous array")  # fmt: skip
-        if not getattr(array.flags, "writeable", True):
-            raise ShapeError(f"{what} is read-only; pass a writable array")
+            memory = None
+        error = _misfit(plan, root, array, memory)
+        if error:
+            kind, why = error
+            raise kind(f"out= for {text(root)} {why}")
         wanted[spot] = array
-    alias.check(plan, {spot: engine.memory(array) for spot, array in wanted.items()})
+        if memory is not None:
+            places[spot] = memory
+    alias.check(plan, places)
     return wanted
+
+
+def _misfit(plan: Plan, root: Node, array: Any, memory: Memory | None) -> Any:
+    """Say why `array` cannot take the result `root`: (error, text), or None if it can."""
+    if memory is None:
+        return DeviceError, (
+            f"is a {type(array).__name__}, and the expression is on "
+            f"{plan.device}; pass an array of that device"
+        )
+    if memory.device != plan.device:
+        return DeviceError, (
+            f"is on {memory.device}, and the expression on {plan.device}; pass an "
+            "array of the same device"
+        )
+    if tuple(array.shape) != root.shape:
+        return ShapeError, f"has shape {tuple(array.shape)}, and the result {root.shape}"
+    if array.dtype != root.dtype:
+        return DTypeError, (
+            f"has dtype {array.dtype}, and the result {root.dtype}; pass a "
+            f"{root.dtype} array, or cast with .astype({str(array.dtype)!r})"
+        )
+    if not array.flags.c_contiguous:
+        return ShapeError, (
+            f"is not C-contiguous (strides {memory.strides} bytes); pass a contiguous array"
+        )
+    if not getattr(array.flags, "writeable", True):
+        return ShapeError, "is read-only; pass a writable array"
+    return None

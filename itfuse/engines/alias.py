@@ -36,8 +36,10 @@ def check(plan: Plan, out: dict[tuple[int, int], Memory]) -> None:
     for at, (_, output, _, own) in enumerate(written):
         for _, other, _, theirs in written[:at]:
             if own[0] < theirs[1] and theirs[0] < own[1]:
-                raise AliasError(f"out= for result {_place(plan, other.node)} and result "
-                                 f"{_place(plan, output.node)} share memory; pass separate arrays")  # fmt: skip
+                raise AliasError(
+                    f"out= for result {_place(plan, other.node)} and result "
+                    f"{_place(plan, output.node)} share memory; pass separate arrays"
+                )
     names = leaf_names(toposort(plan.roots))
     for s, output, memory, own in written:
         for number, stage in enumerate(plan.stages[s:], s):
@@ -57,7 +59,7 @@ def check(plan: Plan, out: dict[tuple[int, int], Memory]) -> None:
                     f"{names[node]}{later}: bytes {own[0]:#x}..{own[1]:#x} and "
                     f"{theirs[0]:#x}..{theirs[1]:#x}. Only exactly in place is possible, where "
                     "every element reads its own place; pass another array as out="
-                )  # fmt: skip
+                )
 
 
 def _place(plan: Plan, node: Node) -> int:

@@ -42,7 +42,7 @@ class CpuBuilt:
     def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
         """Run over `operands` (arrays and scalars, one for each stage input) into `outputs`."""
         with np.errstate(all="ignore"):  # NumPy's values without its warnings
-            arrays = [_view(stage, at, x) for at, x in enumerate(operands)]
+            arrays = [_view(stage, at, x) for at, x in enumerate(operands)] if stage.size else []
             if stage.primitive == "transform":
                 self._transform(stage, arrays, outputs)
             else:
@@ -63,8 +63,12 @@ class CpuBuilt:
             for leaf in leaves:
                 for block in _blocks(stage, leaf):
                     places = [target[block] for target in targets]
-                    values = self.element.run(_cut(stage, arrays, block), buffers,
-                                              places[0].shape, places if direct else None)  # fmt: skip
+                    values = self.element.run(
+                        _cut(stage, arrays, block),
+                        buffers,
+                        places[0].shape,
+                        places if direct else None,
+                    )
                     for place, value in zip(places, values, strict=True):
                         if value is not place:
                             place[...] = value
@@ -101,8 +105,10 @@ class CpuBuilt:
             _tree(OPS[one.op], partial)
             for partial, one in zip(partials, stage.combine, strict=True)
         ]
-        fixed = [x.reshape(-1)[0] if i.layout == "fixed" and i.kind != "scalar" else x
-                 for i, x in zip(stage.inputs, operands, strict=True)]  # fmt: skip
+        fixed = [
+            x.reshape(-1)[0] if i.layout == "fixed" and i.kind != "scalar" else x
+            for i, x in zip(stage.inputs, operands, strict=True)
+        ]
         done = self.finish.run(fixed, self.finish.buffers(1), (), None, combined)
         for out, value in zip(outputs, done, strict=True):
             out[...] = value
@@ -147,8 +153,14 @@ class Tape:
         """Return this thread's own buffers."""
         return [np.empty(size, dtype) for dtype in self.dtypes]
 
-    def run(self, inputs: list[Any], buffers: list[Any], shape: tuple[int, ...],
-            places: list[Any] | None, combined: list[Any] | None = None) -> list[Any]:  # fmt: skip
+    def run(
+        self,
+        inputs: list[Any],
+        buffers: list[Any],
+        shape: tuple[int, ...],
+        places: list[Any] | None,
+        combined: list[Any] | None = None,
+    ) -> list[Any]:
         """Evaluate one block.
 
         Parameters
@@ -290,7 +302,7 @@ class CpuEngine:
         return CpuBuilt(stage)
 
     def build_key(self) -> tuple[Any, ...]:
-        """What decides a build beside the stage."""
+        """Return what decides a build beside the stage."""
         return ("cpu",)
 
     def memory(self, array: Any) -> Memory:

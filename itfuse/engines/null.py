@@ -12,11 +12,12 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from itfuse.config import setting
 from itfuse.cache import digest
+from itfuse.config import setting
 from itfuse.errors import DeviceError
 from itfuse.expr import Memory
 from itfuse.lower.cpp import Lowered, lower
+from itfuse.lower.tile import lower_transform
 from itfuse.plan.stages import Stage
 
 _PROBE_TRANSFORM = """
@@ -65,7 +66,7 @@ class NullEngine:
     name = "null"
 
     def build_key(self) -> tuple[Any, ...]:
-        """What decides a build beside the stage."""
+        """Return what decides a build beside the stage."""
         return ("null", setting("arch"))
 
     def build(self, stage: Stage) -> NullBuilt:
@@ -77,7 +78,10 @@ class NullEngine:
 
     def source(self, stage: Stage) -> str:
         """Return the C++ generated for a stage."""
-        return probe_source(stage, lower(stage, f"itf_{digest(stage)}"))
+        name = f"itf_{digest(stage)}"
+        if stage.strategy == "tile":
+            return lower_transform(stage, name).source
+        return probe_source(stage, lower(stage, name))
 
     def memory(self, array: Any) -> Memory:
         """There is no memory to write to."""
@@ -107,5 +111,10 @@ def status() -> tuple[str, bool, str, dict[str, str]]:
     try:
         core = importlib.import_module("cuda.core")
     except Exception as why:
-        return "null", False, f"cuda-core cannot be imported ({why}); pip install 'itfuse[cu13]'", {}
+        return (
+            "null",
+            False,
+            f"cuda-core cannot be imported ({why}); pip install 'itfuse[cu13]'",
+            {},
+        )
     return "null", True, "", {"arch": setting("arch"), "cuda-core": core.__version__}

@@ -1,0 +1,1 @@
+"""Stages -> C++ text and packed state blocks. No compiler, no device."""

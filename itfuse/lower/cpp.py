@@ -6,6 +6,8 @@ For every stage the same functions are written; a strategy takes the ones that i
     The fused map at an index: an iterator's dereference.
 `<name>_map([state,] x0, [x1,] result)`
     The fused map of loaded elements, for plain pointers; without `state` where nothing is in it.
+`<name>_copy(value, result)`
+    The identity on the map's results.
 `<name>_combine(a, b, result)`, `<name>_finish(state, accumulator, result)`
     The operator and the epilogue of a reduction.
 
@@ -42,7 +44,8 @@ class Lowered:
     name : str
         Prefix of all symbols.
     functions : dict of str to Function
-        By role: `element`, `map` (where plain pointers are possible), `combine`, `finish`.
+        By role: `element`, `map` (where plain pointers are possible), `copy` of a transform,
+        `combine` and `finish` of a reduction.
     state, map_state, finish_state : StateLayout
         The blocks of `element`, `map` and `finish`.
     pointers : tuple of int
@@ -79,33 +82,35 @@ def lower(stage: Stage, name: str) -> Lowered:
     map_state = state_layout(stage, rest, filler=False)
     finish_state = state_layout(stage, finish_slots)
 
-    prelude = _prelude(stage) + _struct("Item", _members(stage.element.result_dtypes))
+    head = prelude(stage) + struct_text("Item", _members(stage.element.result_dtypes))
     if stage.finish:
-        prelude += _struct("Out", _members(stage.finish.result_dtypes))
+        head += struct_text("Out", _members(stage.finish.result_dtypes))
     functions: dict[str, Function] = {}
 
     def add(role: str, text: str) -> None:
         symbol = f"{name}_{role}"
-        unit = prelude + _MARK + text.replace("SYMBOL", symbol)
+        unit = head + _MARK + text.replace("SYMBOL", symbol)
         functions[role] = Function(symbol, unit)
 
     add("element", _element(stage, state))
     if on_pointers and pointers:
         add("map", _map(stage, map_state, pointers))
-    if stage.finish:
+    if stage.finish is None:
+        add("copy", _COPY)
+    else:
         add("combine", _combine(stage))
         add("finish", _finish(stage, finish_state))
     return Lowered(name, functions, state, map_state, finish_state, pointers)
 
 
-def _prelude(stage: Stage) -> str:
+def prelude(stage: Stage) -> str:
     used = [i.op for p in (stage.element, stage.finish) if p for i in p.instrs if i.op in OPS]
     used += [c.op for c in stage.combine]
     helpers = dict.fromkeys(OPS[op].helper for op in used if OPS[op].helper)
     return "".join(text.lstrip("\n") for text in helpers)
 
 
-def _struct(name: str, members: Sequence[str]) -> str:
+def struct_text(name: str, members: Sequence[str]) -> str:
     return f"struct {name} {{\n" + "".join(f"  {member}\n" for member in members) + "};\n"
 
 
@@ -121,12 +126,17 @@ def expression(op: str, operands: Sequence[str], dtypes: Sequence[str], result: 
     first = DTYPES[dtypes[0]]
     single = "float32" in (result, last.name)
     return template.format(
-        *operands, T=DTYPES[result].cpp, A=last.cpp, W=first.wide or last.wide, bits=first.bits,
-        s="f" if single else "", p="f" if single else "d",
-    )  # fmt: skip
+        *operands,
+        T=DTYPES[result].cpp,
+        A=last.cpp,
+        W=first.wide or last.wide,
+        bits=first.bits,
+        s="f" if single else "",
+        p="f" if single else "d",
+    )
 
 
-def _statements(program: Program, values: dict[int, str]) -> list[str]:
+def statements(program: Program, values: dict[int, str]) -> list[str]:
     """One statement a node; `values` gives the C++ of loads, scalars and combined values."""
     lines: list[str] = []
     written: list[str] = []
@@ -152,14 +162,14 @@ def _source(instr: Instr) -> str:
 
 def _body(program: Program, result: str) -> str:
     values: dict[int, str] = {}
-    lines = _statements(program, values)
+    lines = statements(program, values)
     for at, value in enumerate(program.results):
         lines.append(f"  result->r{at} = {values[value]};\n")
     return "".join(lines)
 
 
 def _state_struct(layout: StateLayout, name: str) -> str:
-    return _struct(name, [declaration for declaration, _ in layout.fields])
+    return struct_text(name, [declaration for declaration, _ in layout.fields])
 
 
 def _state(name: str) -> str:
@@ -173,17 +183,17 @@ def _element(stage: Stage, layout: StateLayout) -> str:
     lines.append("  const long long i = *static_cast<const long long*>(index);\n")
     lines.append("  Item* const result = static_cast<Item*>(out);\n")
     if layout.rank:
-        lines.append(_index(layout.rank))
+        lines.append(index_text(layout.rank))
     for slot in layout.slots:
-        lines.append(_load(stage, slot, layout.rank))
+        lines.append(load_text(stage, slot, layout.rank))
     lines.append(_body(stage.element, "result"))
     lines.append("}\n")
     return "".join(lines)
 
 
-def _index(rank: int) -> str:
+def index_text(rank: int, index: str = "i") -> str:
     """Decode the flat index into one index an axis, the last axis fastest."""
-    lines = ["  long long rest = i;\n"]
+    lines = [f"  long long rest = {index};\n"]
     for axis in range(rank - 1, 0, -1):
         lines.append(f"  const long long i{axis} = rest % s.size[{axis}];\n")
         lines.append(f"  rest /= s.size[{axis}];\n")
@@ -191,7 +201,7 @@ def _index(rank: int) -> str:
     return "".join(lines)
 
 
-def _load(stage: Stage, slot: int, rank: int) -> str:
+def load_text(stage: Stage, slot: int, rank: int) -> str:
     source = stage.inputs[slot]
     if source.kind == "scalar":
         return ""
@@ -199,8 +209,10 @@ def _load(stage: Stage, slot: int, rank: int) -> str:
     place = {"linear": f"s.x{slot}[i]", "fixed": f"*s.x{slot}"}.get(source.layout)
     if place is None:
         offset = " + ".join(f"i{axis} * s.step{slot}[{axis}]" for axis in range(rank))
-        place = (f"*reinterpret_cast<const {cpp}*>("
-                 f"reinterpret_cast<const char*>(s.x{slot}) + ({offset}))")  # fmt: skip
+        place = (
+            f"*reinterpret_cast<const {cpp}*>("
+            f"reinterpret_cast<const char*>(s.x{slot}) + ({offset}))"
+        )
     return f"  const {cpp} x{slot} = {place};\n"
 
 
@@ -219,17 +231,25 @@ def _map(stage: Stage, layout: StateLayout, pointers: tuple[int, ...]) -> str:
         cpp = DTYPES[stage.inputs[slot].dtype].cpp
         lines.append(f"  const {cpp} x{slot} = *static_cast<const {cpp}*>(e{slot});\n")
     for slot in layout.slots:
-        lines.append(_load(stage, slot, 0))
+        lines.append(load_text(stage, slot, 0))
     lines.append(_body(stage.element, "result"))
     lines.append("}\n")
     return "".join(lines)
 
 
+_COPY = """extern "C" __device__ void SYMBOL(void* value, void* out) {
+  *static_cast<Item*>(out) = *static_cast<const Item*>(value);
+}
+"""
+
+
 def _combine(stage: Stage) -> str:
-    lines = ['extern "C" __device__ void SYMBOL(void* x, void* y, void* out) {\n',
-             "  const Item a = *static_cast<const Item*>(x);\n",
-             "  const Item b = *static_cast<const Item*>(y);\n",
-             "  Item* const result = static_cast<Item*>(out);\n"]  # fmt: skip
+    lines = [
+        'extern "C" __device__ void SYMBOL(void* x, void* y, void* out) {\n',
+        "  const Item a = *static_cast<const Item*>(x);\n",
+        "  const Item b = *static_cast<const Item*>(y);\n",
+        "  Item* const result = static_cast<Item*>(out);\n",
+    ]
     for at, one in enumerate(stage.combine):
         code = expression(one.op, [f"a.r{at}", f"b.r{at}"], [one.dtype] * 2, one.dtype)
         lines.append(f"  result->r{at} = {code};  // {one.op}\n")
@@ -239,13 +259,15 @@ def _combine(stage: Stage) -> str:
 
 def _finish(stage: Stage, layout: StateLayout) -> str:
     assert stage.finish is not None
-    lines = [_state_struct(layout, "FinishState"),
-             'extern "C" __device__ void SYMBOL(void* state, void* accumulator, void* out) {\n',
-             _state("FinishState"),
-             "  const Item a = *static_cast<const Item*>(accumulator);\n",
-             "  Out* const result = static_cast<Out*>(out);\n"]  # fmt: skip
+    lines = [
+        _state_struct(layout, "FinishState"),
+        'extern "C" __device__ void SYMBOL(void* state, void* accumulator, void* out) {\n',
+        _state("FinishState"),
+        "  const Item a = *static_cast<const Item*>(accumulator);\n",
+        "  Out* const result = static_cast<Out*>(out);\n",
+    ]
     for slot in layout.slots:
-        lines.append(_load(stage, slot, 0))
+        lines.append(load_text(stage, slot, 0))
     lines.append(_body(stage.finish, "result"))
     lines.append("}\n")
     return "".join(lines)

@@ -27,11 +27,15 @@ class StateLayout:
         C++ declaration and `struct` format of each member.
     rank : int
         Axes of the index map, 0 without one.
+    whole : bool
+        Whether the block also holds the outputs' addresses and the number of elements, so that
+        it is a kernel's only argument.
     """
 
     slots: tuple[int, ...]
     fields: tuple[tuple[str, str], ...]
     rank: int
+    whole: bool = False
 
     @cached_property
     def struct(self) -> struct.Struct:
@@ -43,7 +47,7 @@ class StateLayout:
         """Bytes of the block."""
         return self.struct.size
 
-    def pack(self, stage: Stage, operands: Sequence[Any]) -> bytes:
+    def pack(self, stage: Stage, operands: Sequence[Any], outputs: Sequence[int] = ()) -> bytes:
         """Return the block for one run.
 
         Parameters
@@ -52,6 +56,8 @@ class StateLayout:
             Gives sizes and strides.
         operands : sequence
             For each stage input its address (int), or the value of a scalar.
+        outputs : sequence of int
+            Addresses of the outputs, for a whole block.
         """
         values: list[Any] = []
         if self.rank:
@@ -60,12 +66,16 @@ class StateLayout:
             values.append(operands[slot])
             if stage.inputs[slot].layout == "strided":
                 values += stage.inputs[slot].strides
-        if not values and self.fields:
+        if self.whole:
+            values += [*outputs, stage.size]
+        elif not values and self.fields:
             values.append(0)
         return self.struct.pack(*values)
 
 
-def state_layout(stage: Stage, slots: Sequence[int], filler: bool = True) -> StateLayout:
+def state_layout(
+    stage: Stage, slots: Sequence[int], filler: bool = True, whole: bool = False
+) -> StateLayout:
     """Lay out the state for the stage inputs `slots`.
 
     Parameters
@@ -76,6 +86,8 @@ def state_layout(stage: Stage, slots: Sequence[int], filler: bool = True) -> Sta
         The inputs to hold.
     filler : bool
         Whether a block without members gets one unused word (an empty struct has no address).
+    whole : bool
+        Whether it also holds the outputs' addresses and the number of elements.
     """
     fields: list[tuple[str, str]] = []
     strided = [slot for slot in slots if stage.inputs[slot].layout == "strided"]
@@ -91,6 +103,10 @@ def state_layout(stage: Stage, slots: Sequence[int], filler: bool = True) -> Sta
         fields.append((f"const {row.cpp}* x{slot};", "Q"))
         if source.layout == "strided":
             fields.append((f"long long step{slot}[{rank}];  // bytes", f"{rank}q"))
+    if whole:
+        for at, output in enumerate(stage.outputs):
+            fields.append((f"{DTYPES[output.dtype].cpp}* y{at};", "Q"))
+        fields.append(("long long n;", "q"))
     if not fields and filler:
         fields.append(("long long unused;", "q"))
-    return StateLayout(tuple(slots), tuple(fields), rank)
+    return StateLayout(tuple(slots), tuple(fields), rank, whole)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from typing import Any
+
 from itfuse.config import setting
 from itfuse.errors import NeedsBuffer
-from itfuse.expr import INPUT, Node, text, toposort
+from itfuse.expr import Node, text, toposort
+from itfuse.ops import INPUT
 from itfuse.plan.fuse import fuse
 from itfuse.plan.primitives import choose
 from itfuse.plan.simplify import simplify
@@ -12,6 +17,31 @@ from itfuse.plan.stages import Input, Instr, Note, Output, Plan, Program, Stage
 from itfuse.plan.verify import verify
 
 STEPS = ("simplify", "fuse", "choose")
+
+
+_RECENT = 512
+_recent: OrderedDict[Any, Plan] = OrderedDict()
+_recent_lock = threading.Lock()
+
+
+def cached_plan(roots: tuple[Node, ...], device: str, max_passes: int | None) -> Plan:
+    """Return `make_plan` of these very nodes, remembered: the last 512 plans are kept.
+
+    Nodes hold no data, so that a remembered plan keeps no array alive.
+    """
+    limit = max_passes if max_passes is not None else setting("max_passes")
+    key = (roots, device, limit, setting("strategy"))
+    with _recent_lock:
+        plan = _recent.get(key)
+        if plan is not None:
+            _recent.move_to_end(key)
+            return plan
+    plan = make_plan(roots, device=device, max_passes=max_passes)
+    with _recent_lock:
+        _recent[key] = plan
+        if len(_recent) > _RECENT:
+            _recent.popitem(last=False)
+    return plan
 
 
 def make_plan(
@@ -67,8 +97,10 @@ def make_plan(
 def _too_many(asked: tuple[Node, ...], plan: Plan, limit: int) -> str:
     what = ", ".join(text(root) for root in asked)
     why = "; ".join(note.text for note in plan.notes if note.reason != "strategy")
-    return (f"{what} takes {plan.passes} passes and max_passes is {limit}: {why}. Raise max_passes, "
-            "or compute the value that the others wait for first")  # fmt: skip
+    return (
+        f"{what} takes {plan.passes} passes and max_passes is {limit}: {why}. Raise max_passes, "
+        "or compute the value that the others wait for first"
+    )
 
 
 def leaves(roots: tuple[Node, ...]) -> list[Node]:
@@ -76,5 +108,16 @@ def leaves(roots: tuple[Node, ...]) -> list[Node]:
     return [node for node in toposort(roots) if node.op is INPUT]
 
 
-__all__ = ["STEPS", "Input", "Instr", "Note", "Output", "Plan", "Program", "Stage", "leaves",
-           "make_plan"]  # fmt: skip
+__all__ = [
+    "STEPS",
+    "Input",
+    "Instr",
+    "Note",
+    "Output",
+    "Plan",
+    "Program",
+    "Stage",
+    "cached_plan",
+    "leaves",
+    "make_plan",
+]

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from itfuse.expr import INPUT, REDUCTION, SCALAR, Memory, Node, Shape, leaf_names, text, toposort
+from itfuse.expr import Memory, Node, Shape, leaf_names, text, toposort
+from itfuse.ops import INPUT, REDUCTION, SCALAR
 from itfuse.plan.index import aligned_strides, contiguous_strides, merge_axes
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Program, Stage
 
@@ -41,19 +42,22 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
     outputs = _outputs(order, roots, late, home, passes)
     names = leaf_names(order)
 
-    place = {}  # late node -> (stage, output)
+    place: dict[Node, tuple[int, int]] = {}
     for s, nodes in enumerate(outputs):
         for o, node in enumerate(nodes):
             place.setdefault(node, (s, o))
-    stages = [
-        _build(s, one, outputs[s], late, home, place) for s, one in enumerate(passes)
-    ]  # fmt: skip
+    stages = [_build(s, one, outputs[s], late, home, place) for s, one in enumerate(passes)]
     for s, stage in enumerate(stages):
         for i in stage.inputs:
             if i.kind == "carried" and isinstance(i.source, tuple):
                 value = outputs[i.source[0]][i.source[1]]
-                notes.append(Note("needs-result", f"pass {s + 1} waits for pass "
-                             f"{i.source[0] + 1}: every element needs {text(value, names)}"))  # fmt: skip
+                notes.append(
+                    Note(
+                        "needs-result",
+                        f"pass {s + 1} waits for pass "
+                        f"{i.source[0] + 1}: every element needs {text(value, names)}",
+                    )
+                )
     return stages, _results(roots, passes, outputs, late, place), _unique(notes)
 
 
@@ -91,8 +95,13 @@ def _leaves_until_late(root: Node, late: set[Node]) -> set[Node]:
     return found
 
 
-def _collect(order: list[Node], roots: tuple[Node, ...], late: set[Node],
-             ready: dict[Node, int], notes: list[Note]) -> list[_Pass]:  # fmt: skip
+def _collect(
+    order: list[Node],
+    roots: tuple[Node, ...],
+    late: set[Node],
+    ready: dict[Node, int],
+    notes: list[Note],
+) -> list[_Pass]:
     wanted: list[tuple[str, int, Shape, Node, Node]] = []  # primitive, time, domain, member, walked
     for node in order:
         if node.op.kind == REDUCTION:
@@ -132,14 +141,28 @@ def _explain_separate(passes: list[_Pass], notes: list[Note]) -> None:
             pair = f"passes {a + 1} and {b + 1} stay separate: "
             if not first.leaves & second.leaves:
                 if first.shape == second.shape and first.primitive == second.primitive:
-                    notes.append(Note("no-common-input", pair + "they share no input, so that "
-                                      "one pass would move the same bytes"))  # fmt: skip
+                    notes.append(
+                        Note(
+                            "no-common-input",
+                            pair + "they share no input, so that "
+                            "one pass would move the same bytes",
+                        )
+                    )
             elif first.shape != second.shape:
-                notes.append(Note("different-domain", pair + f"one runs over {first.shape}, the "
-                                  f"other over {second.shape}"))  # fmt: skip
+                notes.append(
+                    Note(
+                        "different-domain",
+                        pair + f"one runs over {first.shape}, the other over {second.shape}",
+                    )
+                )
             else:
-                notes.append(Note("different-primitive", pair + f"a {first.primitive} and a "
-                                  f"{second.primitive} are different device algorithms"))  # fmt: skip
+                notes.append(
+                    Note(
+                        "different-primitive",
+                        pair + f"a {first.primitive} and a "
+                        f"{second.primitive} are different device algorithms",
+                    )
+                )
 
 
 def _homes(order: list[Node], late: set[Node], passes: list[_Pass]) -> dict[Node, int]:
@@ -153,8 +176,13 @@ def _homes(order: list[Node], late: set[Node], passes: list[_Pass]) -> dict[Node
     return home
 
 
-def _outputs(order: list[Node], roots: tuple[Node, ...], late: set[Node], home: dict[Node, int],
-             passes: list[_Pass]) -> list[list[Node]]:  # fmt: skip
+def _outputs(
+    order: list[Node],
+    roots: tuple[Node, ...],
+    late: set[Node],
+    home: dict[Node, int],
+    passes: list[_Pass],
+) -> list[list[Node]]:
     """For each pass the nodes it writes: members of a transform, needed late nodes of a reduce."""
     needed: set[Node] = {root for root in roots if root in late}
     for node in order:
@@ -176,8 +204,13 @@ def _outputs(order: list[Node], roots: tuple[Node, ...], late: set[Node], home: 
     return outputs
 
 
-def _results(roots: tuple[Node, ...], passes: list[_Pass], outputs: list[list[Node]],
-             late: set[Node], place: dict[Node, tuple[int, int]]) -> list[tuple[int, int]]:  # fmt: skip
+def _results(
+    roots: tuple[Node, ...],
+    passes: list[_Pass],
+    outputs: list[list[Node]],
+    late: set[Node],
+    place: dict[Node, tuple[int, int]],
+) -> list[tuple[int, int]]:
     taken: set[tuple[int, int]] = set()
     results = []
     for root in roots:
@@ -238,7 +271,8 @@ class _Inputs:
         elements = 1
         for size, step in zip(dims, strides, strict=True):
             elements *= size if step else min(size, 1)
-        if strides == contiguous_strides(dims, itemsize):
+        # Of an empty array nothing is read, whatever its strides say.
+        if elements == 0 or strides == contiguous_strides(dims, itemsize):
             return Input(kind, dtype, "linear", source, strides, elements)
         if not any(strides):
             return Input(kind, dtype, "fixed", source, strides, elements)
@@ -298,8 +332,14 @@ class _Writer:
         return order
 
 
-def _build(s: int, one: _Pass, outputs: list[Node], late: set[Node], home: dict[Node, int],
-           place: dict[Node, tuple[int, int]]) -> Stage:  # fmt: skip
+def _build(
+    s: int,
+    one: _Pass,
+    outputs: list[Node],
+    late: set[Node],
+    home: dict[Node, int],
+    place: dict[Node, tuple[int, int]],
+) -> Stage:
     inputs = _Inputs(one.shape)
     earlier = {node: spot for node, spot in place.items() if node in late and home[node] < s}
     heads = [node.srcs[0] for node in one.members] if one.primitive == "reduce" else outputs

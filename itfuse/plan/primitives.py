@@ -59,17 +59,44 @@ def _not_on_pointers(stage: Stage) -> str:
 
 
 STRATEGIES: tuple[Strategy, ...] = (
-    Strategy("cub.pointers", "cuda", "transform", _not_on_pointers,
-             "CUB vectorises plain pointers: one or two contiguous inputs, one output"),
-    Strategy("cub.iterator", "cuda", "transform", _never,
-             "any number of inputs, outputs and layouts through one TransformIterator"),
-    Strategy("cub.pointers", "cuda", "reduce", _not_on_pointers,
-             "a reduction of one contiguous array as it is: CUB vectorises the loads"),
-    Strategy("cub.iterator", "cuda", "reduce", _never,
-             "any fused map before the reduction through one TransformIterator"),
+    Strategy(
+        "tile",
+        "cuda",
+        "transform",
+        _never,
+        "one 16-byte vector a thread for any number of inputs and outputs",
+    ),
+    Strategy(
+        "cub.pointers",
+        "cuda",
+        "transform",
+        _not_on_pointers,
+        "CUB vectorises plain pointers: one or two contiguous inputs, one output",
+    ),
+    Strategy(
+        "cub.iterator",
+        "cuda",
+        "transform",
+        _never,
+        "any number of inputs, outputs and layouts through one TransformIterator",
+    ),
+    Strategy(
+        "cub.pointers",
+        "cuda",
+        "reduce",
+        _not_on_pointers,
+        "a reduction of one contiguous array as it is: CUB vectorises the loads",
+    ),
+    Strategy(
+        "cub.iterator",
+        "cuda",
+        "reduce",
+        _never,
+        "any fused map before the reduction through one TransformIterator",
+    ),
     Strategy("blocks", "cpu", "transform", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "reduce", _never, "cache-sized blocks of NumPy"),
-)  # fmt: skip
+)
 
 
 def choose(stage: Stage, number: int, engine: str, wish: str) -> tuple[Stage, list[Note]]:
@@ -95,7 +122,7 @@ def choose(stage: Stage, number: int, engine: str, wish: str) -> tuple[Stage, li
     for row in STRATEGIES:
         if (row.engine, row.primitive) != (engine, stage.primitive):
             continue
-        wished = wish == "auto" or row.name == wish or row.name.startswith(wish + ".")
+        wished = wish in ("auto", row.name) or row.name.startswith(wish + ".")
         if engine == "cuda" and not wished:
             continue
         why_not = row.refuses(stage)
@@ -103,5 +130,7 @@ def choose(stage: Stage, number: int, engine: str, wish: str) -> tuple[Stage, li
             notes = [Note("strategy", f"pass {number + 1}: {text}") for text in reasons]
             return replace(stage, strategy=row.name), notes
         reasons.append(f"not {row.name}: {why_not}")
-    raise Unsupported(f"strategy {wish!r} cannot run pass {number + 1} "
-                      f"({'; '.join(reasons) or 'no such strategy here'}); use strategy='auto'")  # fmt: skip
+    raise Unsupported(
+        f"strategy {wish!r} cannot run pass {number + 1} "
+        f"({'; '.join(reasons) or 'no such strategy here'}); use strategy='auto'"
+    )

@@ -118,6 +118,22 @@ class Output:
         return self.size * np.dtype(self.dtype).itemsize
 
 
+class Key:
+    """The structure of a stage, with its hash computed once."""
+
+    __slots__ = ("_hash", "parts")
+
+    def __init__(self, parts: tuple[object, ...]) -> None:
+        self.parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.parts == other.parts
+
+
 @dataclass(frozen=True)
 class Stage:
     """One pass over a domain of index tuples.
@@ -153,13 +169,20 @@ class Stage:
     strategy: str = ""
 
     @cached_property
-    def key(self) -> tuple[object, ...]:
+    def key(self) -> Key:
         """Structure only: equal keys may share compiled code."""
-        return (
-            self.primitive, self.strategy, self.element, self.combine, self.finish,
-            tuple((i.kind, i.dtype, i.layout) for i in self.inputs),
-            tuple(o.dtype for o in self.outputs), len(self.dims) if self.strided else 1,
-        )  # fmt: skip
+        return Key(
+            (
+                self.primitive,
+                self.strategy,
+                self.element,
+                self.combine,
+                self.finish,
+                tuple((i.kind, i.dtype, i.layout) for i in self.inputs),
+                tuple(o.dtype for o in self.outputs),
+                len(self.dims) if self.strided else 1,
+            )
+        )
 
     @property
     def strided(self) -> bool:

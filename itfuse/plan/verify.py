@@ -1,4 +1,7 @@
-"""Checks between the passes of the planner. A failure is a fault in itfuse, not in the user's code."""
+"""Checks between the passes of the planner.
+
+A failure is a fault in itfuse, never in the user's code.
+"""
 
 from __future__ import annotations
 

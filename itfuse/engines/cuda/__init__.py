@@ -34,16 +34,20 @@ def _probe() -> tuple[str, dict[str, str]]:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as why:
         if "InsufficientDriver" in str(why):
-            return (f"the driver supports CUDA {_version(driver)}, CuPy needs {_version(needed)}; "
-                    "update the driver or install the extra of its version"), found  # fmt: skip
+            return (
+                f"the driver supports CUDA {_version(driver)}, CuPy needs {_version(needed)}; "
+                "update the driver or install the extra of its version"
+            ), found
         return f"no usable GPU ({why})", found
     if count == 0:
         return "the driver sees no GPU", found
     for device in range(count):
         properties = runtime.getDeviceProperties(device)
-        found[f"gpu {device}"] = (f"{properties['name'].decode()}, sm_{properties['major']}"
-                                  f"{properties['minor']}, "
-                                  f"{properties['totalGlobalMem'] / 2**30:.0f} GiB")  # fmt: skip
+        found[f"gpu {device}"] = (
+            f"{properties['name'].decode()}, sm_{properties['major']}"
+            f"{properties['minor']}, "
+            f"{properties['totalGlobalMem'] / 2**30:.0f} GiB"
+        )
     try:
         compute = importlib.import_module("cuda.compute")
         found["cuda-cccl"] = importlib.import_module("importlib.metadata").version("cuda-cccl")
@@ -90,16 +94,21 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
     """Return a CuPy array over the memory of `obj` (no copy), and where it lies."""
     reason, _ = _probe()
     if reason:
-        raise DeviceError(f"a {type(obj).__module__}.{type(obj).__name__} is a device array, and "
-                          f"the cuda engine cannot run: {reason}")  # fmt: skip
+        raise DeviceError(
+            f"a {type(obj).__module__}.{type(obj).__name__} is a device array, and "
+            f"the cuda engine cannot run: {reason}"
+        )
     cupy = importlib.import_module("cupy")
     array = obj
     if not isinstance(obj, cupy.ndarray):
-        array = (cupy.asarray(obj) if hasattr(obj, "__cuda_array_interface__")
-                 else cupy.from_dlpack(obj))  # fmt: skip
+        array = (
+            cupy.asarray(obj) if hasattr(obj, "__cuda_array_interface__") else cupy.from_dlpack(obj)
+        )
     memory = Memory(f"cuda:{array.device.id}", array.data.ptr, array.strides)
     itemsize = array.dtype.itemsize
     if any(place % itemsize for place in (memory.pointer, *memory.strides)):
-        raise Unsupported(f"an array of {array.dtype} at {memory.pointer:#x} with strides "
-                          f"{memory.strides} is not aligned to its elements; copy it first")  # fmt: skip
+        raise Unsupported(
+            f"an array of {array.dtype} at {memory.pointer:#x} with strides "
+            f"{memory.strides} is not aligned to its elements; copy it first"
+        )
     return array, memory

@@ -14,8 +14,10 @@ def _core() -> Any:
     try:
         return importlib.import_module("cuda.core")
     except ImportError as why:
-        raise DeviceError(f"cuda-core is not installed ({why}); it comes with the extras: "
-                          "pip install 'itfuse[cu13]'") from None  # fmt: skip
+        raise DeviceError(
+            f"cuda-core is not installed ({why}); it comes with the extras: "
+            "pip install 'itfuse[cu13]'"
+        ) from None
 
 
 def _compile(source: str, arch: str, kind: str, **options: Any) -> bytes:
@@ -24,8 +26,12 @@ def _compile(source: str, arch: str, kind: str, **options: Any) -> bytes:
     try:
         return bytes(core.Program(source, "c++", options=wanted).compile(kind).code)
     except Exception as why:  # NVRTC's own error type is not public
-        raise CompileError(f"generated code does not compile for {arch}; this is a fault in "
-                           "itfuse or in a function given to it", source, str(why)) from None  # fmt: skip
+        raise CompileError(
+            f"generated code does not compile for {arch}; this is a fault in "
+            "itfuse or in a function given to it",
+            source,
+            str(why),
+        ) from None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -37,8 +43,9 @@ def ltoir(source: str, arch: str) -> bytes:
     CompileError
         With the source and the compiler's log.
     """
-    return _compile(source, arch, "ltoir", relocatable_device_code=True,
-                    link_time_optimization=True)  # fmt: skip
+    return _compile(
+        source, arch, "ltoir", relocatable_device_code=True, link_time_optimization=True
+    )
 
 
 def cubin(source: str, arch: str) -> bytes:

@@ -6,6 +6,7 @@ TransformIterator over a CountingIterator, whose state block holds pointers, str
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -19,8 +20,7 @@ from itfuse import ops
 from itfuse.engines.cuda import compile as nvrtc
 from itfuse.errors import CompileError, ItfuseError
 from itfuse.lower.cpp import Lowered
-from itfuse.lower.layout import StateLayout
-from itfuse.plan.stages import Program, Stage
+from itfuse.plan.stages import Stage
 
 
 class Pointer:
@@ -38,8 +38,13 @@ class Pointer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"shape": (1,), "typestr": self.dtype.str, "data": (self.address, False),
-                "version": 3, "strides": None}  # fmt: skip
+        return {
+            "shape": (1,),
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "version": 3,
+            "strides": None,
+        }
 
 
 class Stream:
@@ -83,12 +88,6 @@ def _init(stage: Stage) -> Any:
     return cc.gpu_struct(fields, name="Item")(*values)
 
 
-def is_identity(program: Program) -> bool:
-    """Whether the program hands its one loaded or combined value on."""
-    return len(program.results) == 1 and program.instrs[program.results[0]].op in (
-        "load", "combined")  # fmt: skip
-
-
 class CubBuilt:
     """A stage built with cuda.compute, for one architecture.
 
@@ -107,8 +106,9 @@ class CubBuilt:
         """Return the compiled algorithm as bytes."""
         return bytes(cc.serialize(self._local.call.algorithm))
 
-    def __call__(self, stage: Stage, operands: list[int], outputs: list[int], stream: int,
-                 allocate: Any) -> None:  # fmt: skip
+    def __call__(
+        self, stage: Stage, operands: list[int], outputs: list[int], stream: int, allocate: Any
+    ) -> None:
         """Queue one run.
 
         Parameters
@@ -134,106 +134,155 @@ class CubBuilt:
         except ItfuseError:
             raise
         except Exception as why:
-            raise CompileError(f"cuda.compute could not build a {stage.primitive} for {self.arch}",
-                               self.lowered.source, str(why)) from why  # fmt: skip
+            raise CompileError(
+                f"cuda.compute could not build a {stage.primitive} for {self.arch}",
+                self.lowered.source,
+                str(why),
+            ) from why
 
     def op(self, role: str, state: bytes = b"") -> Any:
         """Return the stage's function `role` with this state."""
         function = self.lowered.functions[role]
         code = nvrtc.ltoir(function.source, self.arch)
-        return RawOp(ltoir=code, name=function.symbol, state=state, state_alignment=8)
+        op = StatefulOp(ltoir=code, name=function.symbol, state=state, state_alignment=8)
+        op.current = state
+        return op
 
 
-def _blank(layout: StateLayout) -> bytes:
-    return bytes(layout.size)
+class StatefulOp(RawOp):
+    """A RawOp whose state block changes from call to call."""
+
+    __slots__ = ("current",)
+
+    def get_state(self) -> bytes:
+        """Return the state of this call."""
+        return self.current  # type: ignore[no-any-return]
 
 
-def _outputs(stage: Stage, addresses: Sequence[int]) -> Any:
-    pointers = [Pointer(o.dtype, at) for o, at in zip(stage.outputs, addresses, strict=True)]
+class Bound:
+    """What an iterator is at call time: only its state block."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, state: bytes) -> None:
+        self.state = IteratorState(state)
+
+
+IteratorState = type(cc.CountingIterator(np.int64(0)).state)
+_START = bytes(8)  # state of CountingIterator(int64(0)); a TransformIterator's own state follows
+
+
+def _outputs(stage: Stage) -> Any:
+    """Return what the algorithm is built to write: a pointer, or several zipped."""
+    pointers = [Pointer(o.dtype) for o in stage.outputs]
     return pointers[0] if len(pointers) == 1 else cc.ZipIterator(*pointers)
 
 
 class _Transform:
+    """A transform on pointers, or of the index through a TransformIterator."""
+
     def __init__(self, stage: Stage, built: CubBuilt) -> None:
         lowered = built.lowered
-        self.built = built
-        self.on_pointers = stage.strategy == "cub.pointers"
-        d_out = _outputs(stage, [0] * len(stage.outputs))
-        if self.on_pointers:
-            self.inputs = [Pointer(stage.inputs[slot].dtype) for slot in lowered.pointers]
-            self.names = ("d_in",) if len(self.inputs) == 1 else ("d_in1", "d_in2")
-            make = cc.make_unary_transform if len(self.inputs) == 1 else cc.make_binary_transform
-            op = built.op("map", _blank(lowered.map_state))
-            d_in = dict(zip(self.names, self.inputs, strict=True))
-            self.algorithm = make(**d_in, d_out=d_out, op=op, compute_capability=built.capability)
+        self.slots = lowered.pointers if stage.strategy == "cub.pointers" else ()
+        self.layout = lowered.map_state if self.slots else lowered.state
+        self.pack = struct.Struct(f"@{len(stage.outputs)}Q").pack
+        self.target = _outputs(stage)
+        make = cc.make_unary_transform
+        if self.slots:
+            self.inputs = [Pointer(stage.inputs[slot].dtype) for slot in self.slots]
+            names = ("d_in1", "d_in2")
+            if len(self.inputs) == 1:
+                names = ("d_in",)
+            else:
+                make = cc.make_binary_transform
+            self.source = dict(zip(names, self.inputs, strict=False))
+            self.op = built.op("map", bytes(self.layout.size))
         else:
+            item = _value_type(stage.element.result_dtypes, "Item")
+            element = built.op("element", bytes(self.layout.size))
             index = cc.CountingIterator(np.int64(0))
-            op = built.op("element", _blank(lowered.state))
-            self.algorithm = cc.make_unary_transform(
-                d_in=index, d_out=d_out, op=op, compute_capability=built.capability
-            )
+            self.source = {"d_in": cc.TransformIterator(index, element, item)}
+            self.op = built.op("copy")
+        self.algorithm = make(
+            **self.source, d_out=self.target, op=self.op, compute_capability=built.capability
+        )
 
-    def __call__(self, stage: Stage, operands: list[int], outputs: list[int], stream: Stream,
-                 allocate: Any) -> None:  # fmt: skip
-        lowered = self.built.lowered
-        d_out = _outputs(stage, outputs)
-        if self.on_pointers:
-            for pointer, slot in zip(self.inputs, lowered.pointers, strict=True):
+    def __call__(
+        self, stage: Stage, operands: list[Any], outputs: list[int], stream: Stream, allocate: Any
+    ) -> None:
+        state = self.layout.pack(stage, operands)
+        source: Any = self.source
+        if self.slots:
+            for pointer, slot in zip(self.inputs, self.slots, strict=True):
                 pointer.address = operands[slot]
-            d_in = dict(zip(self.names, self.inputs, strict=True))
-            state = lowered.map_state.pack(stage, operands)
-            op = self.built.op("map", state)
+            self.op.current = state
         else:
-            d_in = {"d_in": cc.CountingIterator(np.int64(0))}
-            op = self.built.op("element", lowered.state.pack(stage, operands))
-        self.algorithm(**d_in, d_out=d_out, op=op, num_items=stage.size, stream=stream)
+            source = {"d_in": Bound(_START + state)}
+        target = self.target
+        if len(outputs) == 1:
+            target.address = outputs[0]
+        else:
+            target = Bound(self.pack(*outputs))
+        self.algorithm(**source, d_out=target, op=self.op, num_items=stage.size, stream=stream)
 
 
 class _Reduce:
+    """A reduction of a pointer or of a TransformIterator, with the epilogue on its output."""
+
     def __init__(self, stage: Stage, built: CubBuilt) -> None:
         lowered = built.lowered
-        self.built = built
-        self.on_pointers = stage.strategy == "cub.pointers"
+        assert stage.finish is not None
+        self.slot = stage.element.instrs[0].slot if stage.strategy == "cub.pointers" else -1
+        self.layout, self.finish = lowered.state, lowered.finish_state
+        self.pack = struct.Struct(f"@{len(stage.outputs)}Q").pack
         row = ops.OPS[stage.combine[0].op]
         single = len(stage.combine) == 1 and row.well_known and stage.combine[0].dtype != "bool"
         self.op = getattr(cc.OpKind, row.well_known) if single else built.op("combine")
         self.init = _init(stage)
-        self.item = _value_type(stage.element.result_dtypes, "Item")
-        assert stage.finish is not None
-        self.plain = is_identity(stage.finish) and len(stage.outputs) == 1
+        item = _value_type(stage.element.result_dtypes, "Item")
+        if self.slot >= 0:
+            self.source: Any = Pointer(stage.inputs[self.slot].dtype)
+        else:
+            element = built.op("element", bytes(self.layout.size))
+            self.source = cc.TransformIterator(cc.CountingIterator(np.int64(0)), element, item)
+        self.target = _outputs(stage)
+        # Without an epilogue CUB writes the total itself.
+        value = stage.finish.instrs[stage.finish.results[0]]
+        self.plain = len(stage.combine) == len(stage.outputs) == 1 and value.op == "combined"
+        if not self.plain:
+            finish = built.op("finish", bytes(self.finish.size))
+            self.target = cc.TransformIterator(self.target, finish, item, is_input=False)
         self.algorithm = cc.make_reduce_into(
-            d_in=self._input(stage, None),
-            d_out=self._output(stage, None, [0] * len(stage.outputs)),
-            op=self.op, h_init=self.init, compute_capability=built.capability,
-        )  # fmt: skip
+            d_in=self.source,
+            d_out=self.target,
+            op=self.op,
+            h_init=self.init,
+            compute_capability=built.capability,
+        )
 
-    def _input(self, stage: Stage, operands: list[int] | None) -> Any:
-        lowered = self.built.lowered
-        if self.on_pointers:
-            slot = stage.element.instrs[0].slot
-            return Pointer(stage.inputs[slot].dtype, operands[slot] if operands else 0)
-        layout = lowered.state
-        state = layout.pack(stage, operands) if operands is not None else _blank(layout)
-        index = cc.CountingIterator(np.int64(0))
-        return cc.TransformIterator(index, self.built.op("element", state), self.item)
-
-    def _output(self, stage: Stage, operands: list[int] | None, addresses: list[int]) -> Any:
-        target = _outputs(stage, addresses)
+    def __call__(
+        self, stage: Stage, operands: list[Any], outputs: list[int], stream: Stream, allocate: Any
+    ) -> None:
+        source = self.source
+        if self.slot >= 0:
+            source.address = operands[self.slot]
+        else:
+            source = Bound(_START + self.layout.pack(stage, operands))
+        target = self.target
         if self.plain:
-            return target
-        layout = self.built.lowered.finish_state
-        state = layout.pack(stage, operands) if operands is not None else _blank(layout)
-        return cc.TransformIterator(target, self.built.op("finish", state), self.item,
-                                    is_input=False)  # fmt: skip
-
-    def __call__(self, stage: Stage, operands: list[int], outputs: list[int], stream: Stream,
-                 allocate: Any) -> None:  # fmt: skip
+            target.address = outputs[0]
+        else:
+            target = Bound(self.pack(*outputs) + self.finish.pack(stage, operands))
         arguments = {
-            "d_in": self._input(stage, operands), "d_out": self._output(stage, operands, outputs),
-            "num_items": stage.size, "op": self.op, "h_init": self.init, "stream": stream,
-        }  # fmt: skip
+            "d_in": source,
+            "d_out": target,
+            "num_items": stage.size,
+            "op": self.op,
+            "h_init": self.init,
+            "stream": stream,
+        }
         needed = self.algorithm(temp_storage=None, **arguments)
-        address, keep = allocate(needed)
+        # The block goes back to CuPy's pool at once; the pool reuses it in stream order.
+        address, memory = allocate(needed)
         self.algorithm(temp_storage=Storage(address, needed), **arguments)
-        # Back to CuPy's pool, which hands it out again in the order of this stream.
-        del keep
+        del memory

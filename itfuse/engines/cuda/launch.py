@@ -10,9 +10,11 @@ import cupy
 
 from itfuse.cache import digest
 from itfuse.engines.cuda.cub import CubBuilt
+from itfuse.engines.cuda.tile import TileBuilt
 from itfuse.errors import DeviceError
 from itfuse.expr import Memory
 from itfuse.lower.cpp import lower
+from itfuse.lower.tile import lower_transform
 from itfuse.plan.stages import Stage
 
 
@@ -26,7 +28,7 @@ class CudaBuilt:
 
     __slots__ = ("built", "stage")
 
-    def __init__(self, built: CubBuilt) -> None:
+    def __init__(self, built: CubBuilt | TileBuilt) -> None:
         self.built = built
 
     def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
@@ -37,8 +39,13 @@ class CudaBuilt:
             x.item() if i.kind == "scalar" else x.data.ptr
             for i, x in zip(stage.inputs, operands, strict=True)
         ]
-        self.built(stage, raw, [out.data.ptr for out in outputs],
-                   cupy.cuda.get_current_stream().ptr, _allocate)  # fmt: skip
+        self.built(
+            stage,
+            raw,
+            [out.data.ptr for out in outputs],
+            cupy.cuda.get_current_stream().ptr,
+            _allocate,
+        )
 
 
 class CudaEngine:
@@ -52,16 +59,21 @@ class CudaEngine:
         self.arch = f"sm_{self.device.compute_capability}"
 
     def build_key(self) -> tuple[Any, ...]:
-        """What decides a build beside the stage."""
+        """Return what decides a build beside the stage."""
         return ("cuda", self.number, self.arch)
 
     def build(self, stage: Stage) -> CudaBuilt:
         """Compile a stage for this GPU."""
-        return CudaBuilt(CubBuilt(stage, lower(stage, f"itf_{digest(stage)}"), self.arch))
+        name = f"itf_{digest(stage)}"
+        if stage.strategy == "tile":
+            return CudaBuilt(TileBuilt(lower_transform(stage, name), self.arch))
+        return CudaBuilt(CubBuilt(stage, lower(stage, name), self.arch))
 
     def source(self, stage: Stage) -> str:
         """Return the C++ generated for a stage."""
-        return lower(stage, f"itf_{digest(stage)}").source
+        name = f"itf_{digest(stage)}"
+        kernel = lower_transform if stage.strategy == "tile" else lower
+        return kernel(stage, name).source
 
     def memory(self, array: Any) -> Memory:
         """Say where a CuPy array lies."""
@@ -80,8 +92,10 @@ class CudaEngine:
             try:
                 _, handle = stream.__cuda_stream__()
             except AttributeError:
-                raise DeviceError(f"stream={stream!r} has no __cuda_stream__; pass a stream of "
-                                  "CuPy, torch or cuda.core, or None for CuPy's current one") from None  # fmt: skip
+                raise DeviceError(
+                    f"stream={stream!r} has no __cuda_stream__; pass a stream of "
+                    "CuPy, torch or cuda.core, or None for CuPy's current one"
+                ) from None
             with cupy.cuda.ExternalStream(handle, self.number):
                 yield
 

@@ -1,0 +1,204 @@
+"""Every row of the op table x every dtype against NumPy itself, on the CPU engine."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import itfuse as itf
+from itfuse.dtypes import DTYPES, supported
+from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, Op
+from itfuse.testing import assert_same, edge_values
+
+NAMES = list(DTYPES)
+ROWS = [op for op in OPS.values() if op.kind == ELEMENTWISE and op.name not in ("astype", "erf")]
+SIZE = 1037
+
+
+def numpy_of(op: Op) -> Any:
+    return np.where if op.name == "where" else op.numpy
+
+
+def operands(op: Op, names: tuple[str, ...]) -> list[np.ndarray]:
+    made = [edge_values(name, SIZE, seed) for seed, name in enumerate(names)]
+    if op.name == "power" and made[1].dtype.kind == "i":
+        made[1] = np.abs(made[1] % 12)  # NumPy raises for negative integer powers
+    return made
+
+
+@pytest.mark.parametrize("op", ROWS, ids=lambda op: op.name)
+def test_same_dtype_and_value_as_numpy(op: Op) -> None:
+    tried = 0
+    for names in itertools.product(NAMES, repeat=op.arity):
+        if op.arity == 3 and names[0] != "bool":
+            continue
+        values = operands(op, names)
+        try:
+            with np.errstate(all="ignore"):
+                want = numpy_of(op)(*values)
+        except TypeError:
+            with pytest.raises(itf.DTypeError):
+                getattr(itf, op.name)(*values)
+            continue
+        if not supported(want.dtype) or want.dtype == np.float16:
+            with pytest.raises(itf.DTypeError):
+                getattr(itf, op.name)(*values)
+            continue
+        try:
+            lazy = getattr(itf, op.name)(*values)
+        except itf.DTypeError as why:
+            assert "float16" in str(why)  # computed in float16, although the result is not
+            continue
+        assert_same(lazy.compute(), want, what=f"{op.name}{names}")
+        tried += 1
+    assert tried > 1
+
+
+@pytest.mark.parametrize("op", [op for op in ROWS if op.arity == 2], ids=lambda op: op.name)
+def test_weak_python_scalars(op: Op) -> None:
+    for name, scalar in itertools.product(NAMES, (2, 3.5, True)):
+        x = edge_values(name, SIZE, 5)
+        for left in (False, True):
+            pair = (scalar, x) if left else (x, scalar)
+            if op.name == "power" and left and x.dtype.kind == "i":
+                continue
+            try:
+                with np.errstate(all="ignore"):
+                    want = op.numpy(*pair)
+            except TypeError:
+                with pytest.raises(itf.DTypeError):
+                    getattr(itf, op.name)(*pair)
+                continue
+            if not supported(want.dtype):
+                with pytest.raises(itf.DTypeError):
+                    getattr(itf, op.name)(*pair)
+                continue
+            try:
+                got = getattr(itf, op.name)(*pair).compute()
+            except itf.DTypeError as why:
+                assert "float16" in str(why)
+                continue
+            assert_same(got, want, what=f"{op.name} {name} {scalar} {left}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reductions(name: str) -> None:
+    for size in (1, 2, 1037, 40_001):
+        x = edge_values(name, size, size)
+        if x.dtype.kind == "f":
+            x = np.random.default_rng(size).uniform(0.5, 1.5, size).astype(name)
+            x[1::2] = 1 / x[: size // 2 * 2 : 2]  # so that every partial product is near one
+        for op in (op for op in OPS.values() if op.kind == REDUCTION):
+            got = getattr(itf, op.name)(x).compute()
+            want = getattr(np, op.name)(x)
+            assert got.dtype == want.dtype and got.shape == ()
+            if x.dtype.kind == "f" and op.name in ("sum", "prod"):
+                # Both are rounded sums; the truth is the float64 (or exact) sum.
+                truth = float(getattr(np, op.name)(x.astype(np.longdouble)))
+                steps = np.log2(size + 2) if op.name == "sum" else size
+                assert abs(float(got) - truth) <= 2 * np.finfo(name).eps * abs(truth) * steps
+            else:
+                assert_same(got, want, what=f"{op.name} {name} {size}")
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_nan_in_reductions(name: str) -> None:
+    x = np.ones(50_000, name)
+    x[31_234] = np.nan
+    for op in ("sum", "prod", "min", "max", "mean"):
+        assert np.isnan(getattr(itf, op)(x).compute())
+    assert bool(itf.all(x).compute()) and bool(itf.any(np.array([np.nan])).compute())
+
+
+def test_reductions_of_nothing() -> None:
+    empty = np.empty(0, np.float32)
+    for op, want in (("sum", 0.0), ("prod", 1.0)):
+        assert_same(getattr(itf, op)(empty).compute(), np.float32(want))
+    assert_same(itf.any(empty).compute(), np.False_)
+    assert_same(itf.all(empty).compute(), np.True_)
+    assert np.isnan(itf.mean(empty).compute())
+    for op in ("min", "max"):
+        with pytest.raises(itf.ShapeError, match="no elements"):
+            getattr(itf, op)(empty)
+    assert (itf.asarray(empty) + 1).compute().shape == (0,)
+
+
+@pytest.mark.parametrize("source", NAMES)
+def test_astype(source: str) -> None:
+    x = edge_values(source, SIZE, 3)
+    if x.dtype.kind == "f":  # NumPy leaves the conversion of what does not fit to the machine
+        x = np.clip(np.nan_to_num(x, posinf=100, neginf=0), 0, 100)
+    for target in NAMES:
+        assert_same(itf.asarray(x).astype(target).compute(), x.astype(target))
+
+
+def composite_numpy(name: str) -> Any:
+    return {
+        "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x,
+        "relu": lambda x: np.maximum(x, 0), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "clip": lambda x: np.clip(x, -1, 2), "round": np.round, "mean": np.mean,
+    }[name]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.kind == COMPOSITE],
+                         ids=lambda op: op.name)  # fmt: skip
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_composites(op: Op, name: str) -> None:
+    x = edge_values(name, SIZE, 9)
+    arguments = (-1, 2) if op.name == "clip" else ()
+    with np.errstate(all="ignore"):
+        want = composite_numpy(op.name)(x)
+    assert_same(getattr(itf, op.name)(x, *arguments).compute(), want, what=op.name)
+
+
+def test_round_to_decimals_and_clip_bounds() -> None:
+    x = np.random.default_rng(0).normal(size=100) * 1000
+    for decimals in (-2, -1, 0, 1, 3):
+        assert_same(itf.round(x, decimals).compute(), np.round(x, decimals))
+    i = np.arange(-5, 5)
+    assert_same(itf.round(i).compute(), np.round(i))
+    assert_same(itf.clip(i, None, 2).compute(), np.clip(i, None, 2))
+    assert_same(itf.clip(i, -1).compute(), np.clip(i, -1, None))
+    assert_same(itf.clip(i, 0, 1.5).compute(), np.clip(i, 0, 1.5))
+
+
+def test_power_operator_takes_numpys_shortcuts() -> None:
+    x = np.abs(np.random.default_rng(0).normal(size=1000).astype("f4"))
+    i = np.arange(100)
+    for exponent in (2, 2.0, 0.5, -1, 1, 3, 0):
+        assert_same((itf.asarray(x) ** exponent).compute(), x**exponent, 2, str(exponent))
+    assert_same((itf.asarray(i) ** 2).compute(), i**2)
+    assert_same((itf.asarray(i) ** 2.0).compute(), i**2.0)
+
+
+def test_comparison_with_any_python_integer() -> None:
+    for name in ("int8", "uint8", "int64", "uint64"):
+        x = edge_values(name, SIZE, 1)
+        for value in (-1, 300, 2**63, 2**64, -(2**63), -(2**70)):
+            for op in ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"):
+                assert_same(getattr(itf, op)(x, value).compute(), getattr(np, op)(x, value))
+                assert_same(getattr(itf, op)(value, x).compute(), getattr(np, op)(value, x))
+
+
+def test_erf() -> None:
+    import math
+
+    x = edge_values("float64", SIZE, 2)
+    assert_same(itf.erf(x).compute(), np.array([math.erf(v) for v in x]), 2)
+    narrow = edge_values("float32", SIZE, 2)
+    assert_same(itf.erf(narrow).compute(), np.array([math.erf(v) for v in narrow], "f4"), 1)
+
+
+def test_the_checker_sees_a_wrong_answer() -> None:
+    x = np.float32([1.0, np.nan, -0.0])
+    assert_same(x, x.copy())
+    for wrong in ([1.0, np.nan, 0.0], [1.0, 2.0, -0.0], [1.0000001, np.nan, -0.0]):
+        with pytest.raises(AssertionError):
+            assert_same(np.float32(wrong), x)
+    with pytest.raises(AssertionError):
+        assert_same(x.astype(float), x)
+    with pytest.raises(AssertionError):
+        assert_same(np.float32([1, np.nan, 1]), np.float32([1, 1, 1]), 5)
