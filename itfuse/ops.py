@@ -247,10 +247,10 @@ _elementwise("logical_xor", 2, "Whether exactly one is true.", np.logical_xor,
 _elementwise("logical_not", 1, "Whether it is false.", np.logical_not, {"*": "{0} == 0"})
 _elementwise("isnan", 1, "Whether it is NaN.", np.isnan, {"f": "{0} != {0}", "*": "false"})
 _elementwise("isinf", 1, "Whether it is infinite.", np.isinf, {
-    "f": "fabs{s}({0}) == INFINITY", "*": "false",
+    "f": "{0} == {0} && {0} - {0} != 0", "*": "false",
 })  # fmt: skip
 _elementwise("isfinite", 1, "Whether it is neither infinite nor NaN.", np.isfinite, {
-    "f": "fabs{s}({0}) < INFINITY", "*": "true",
+    "f": "{0} - {0} == 0", "*": "true",
 })  # fmt: skip
 _elementwise("signbit", 1, "Whether the sign bit is set.", np.signbit, {"f": "signbit({0}) != 0"})
 

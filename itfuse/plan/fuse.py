@@ -259,10 +259,12 @@ class _Inputs:
             maps.append(aligned_strides(node.shape, node.arg.strides, self.domain))
         dims, merged = merge_axes(self.domain, maps)
         of = dict(zip(arrays, merged, strict=True))
-        return tuple(self._input(row, dims, of.get(row[2])) for row in self.rows), dims
+        return tuple(self._input(row, dims, of.get(row[2]), self.domain) for row in self.rows), dims
 
     @staticmethod
-    def _input(row: tuple[str, str, object], dims: Shape, strides: Shape | None) -> Input:
+    def _input(
+        row: tuple[str, str, object], dims: Shape, strides: Shape | None, domain: Shape
+    ) -> Input:
         kind, dtype, source = row
         assert isinstance(source, (Node, tuple))
         if strides is None:
@@ -271,8 +273,9 @@ class _Inputs:
         elements = 1
         for size, step in zip(dims, strides, strict=True):
             elements *= size if step else min(size, 1)
-        # Of an empty array nothing is read, whatever its strides say.
-        if elements == 0 or strides == contiguous_strides(dims, itemsize):
+        # One element, or none, lies where its index says, whatever the strides are.
+        few = isinstance(source, Node) and source.size <= 1 and source.shape == domain
+        if few or strides == contiguous_strides(dims, itemsize):
             return Input(kind, dtype, "linear", source, strides, elements)
         if not any(strides):
             return Input(kind, dtype, "fixed", source, strides, elements)

@@ -89,14 +89,12 @@ class CudaEngine:
             if stream is None:
                 yield
                 return
-            try:
-                _, handle = stream.__cuda_stream__()
-            except AttributeError:
+            if not hasattr(stream, "__cuda_stream__"):
                 raise DeviceError(
                     f"stream={stream!r} has no __cuda_stream__; pass a stream of "
                     "CuPy, torch or cuda.core, or None for CuPy's current one"
-                ) from None
-            with cupy.cuda.ExternalStream(handle, self.number):
+                )
+            with cupy.cuda.Stream.from_external(stream):
                 yield
 
     def on(self, stream: Any) -> Any:
