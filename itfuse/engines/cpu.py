@@ -2,8 +2,7 @@
 
 It runs the Stage itself and never looks at generated code, so it shares no bug with it. Each
 thread walks blocks that stay in cache, in buffers that it reuses; nothing of the input's size is
-allocated. The order of a reduction depends on the data's shape only: leaves of `LEAF`
-consecutive elements, reduced by NumPy, then a balanced tree over the leaves.
+allocated. Reductions combine in the order of plan/order.py.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from itfuse.config import setting
+from itfuse.engines.tree import Leaves, combine_leaves
 from itfuse.expr import Memory
-from itfuse.ops import OPS, Op, identity
+from itfuse.ops import OPS
+from itfuse.plan.order import LEAF
 from itfuse.plan.stages import Program, Stage
 
-LEAF = 1 << 16
-"""Elements of a leaf: the unit of a reduction's order, and no setting."""
-BLOCK = 1 << 18
+BLOCK = 8 * LEAF
 """Elements of a block, whole leaves. A few buffers of it stay in the last-level cache. Smaller ones
 would fit the inner caches, but NumPy gives up the interpreter lock in every call, and handing it
 over costs more than it wins (2 cores, abs and sum: 2**16 29 ms, 2**18 17 ms, 2**20 19 ms)."""
@@ -64,7 +63,7 @@ class CpuBuilt:
 
         cut = _cutter(stage, arrays)
 
-        def work(numbers: list[int]) -> None:
+        def work(numbers: Iterator[int]) -> None:
             scratch = self.element.scratch()
             for number in numbers:
                 for block in _blocks(stage, number):
@@ -83,12 +82,11 @@ class CpuBuilt:
         assert self.finish is not None
         rows = [OPS[one.op] for one in stage.combine]
         partials = [np.empty(-(-stage.size // LEAF), one.dtype) for one in stage.combine]
-
         cut = _cutter(stage, arrays)
-        folds = [_fold(row) for row in rows]
 
-        def work(numbers: list[int]) -> None:
+        def work(numbers: Iterator[int]) -> None:
             scratch = self.element.scratch()
+            leaves = [Leaves(row, p) for row, p in zip(rows, partials, strict=True)]
             whole: list[Any] = []
             for number in numbers:
                 filled = 0
@@ -97,24 +95,23 @@ class CpuBuilt:
                     shape = _block_shape(stage.dims, block)
                     values = self.element.run(cut(block), scratch(shape), None)
                     if len(blocks) == len(shape) == 1:
-                        values = [np.broadcast_to(value, shape) for value in values]
+                        values = [v if np.shape(v) == shape else np.full(shape, v) for v in values]
                         break
                     # Gathered first, so that the order of a sum does not depend on strides.
                     whole = whole or [np.empty(BLOCK, one.dtype) for one in stage.combine]
                     size = math.prod(shape)
-                    for one, value in zip(whole, values, strict=True):
-                        one[filled : filled + size].reshape(shape)[...] = value
+                    for buffer, value in zip(whole, values, strict=True):
+                        buffer[filled : filled + size].reshape(shape)[...] = value
                     filled += size
                 else:
                     values = [one[:filled] for one in whole]
-                for partial, fold, value in zip(partials, folds, values, strict=True):
-                    _fold_leaves(fold, value, partial[number * (BLOCK // LEAF) :])
+                for one, value in zip(leaves, values, strict=True):
+                    one.add(number * (BLOCK // LEAF), value)
+            for one in leaves:
+                one.finish()
 
         _in_parallel(work, -(-stage.size // BLOCK))
-        combined = [
-            _tree(OPS[one.op], partial)
-            for partial, one in zip(partials, stage.combine, strict=True)
-        ]
+        combined = [combine_leaves(row, p) for row, p in zip(rows, partials, strict=True)]
         fixed = [
             x.reshape(-1)[0] if i.layout == "fixed" and i.kind != "scalar" else x
             for i, x in zip(stage.inputs, operands, strict=True)
@@ -122,31 +119,6 @@ class CpuBuilt:
         done = self.finish.run(fixed, self.finish.scratch(1)(()), None, combined)
         for out, value in zip(outputs, done, strict=True):
             out[...] = value
-
-
-def _tree(row: Any, leaf: Any) -> Any:
-    """Combine the leaves pairwise, neighbours first; of nothing, the operator's identity."""
-    if not leaf.size:
-        return identity(row.name, leaf.dtype)
-    while leaf.size > 1:
-        even = leaf.size // 2 * 2
-        leaf = np.concatenate([row.numpy(leaf[:even:2], leaf[1:even:2]), leaf[even:]])
-    return leaf[0]
-
-
-def _fold(row: Op) -> Any:
-    assert isinstance(row.numpy, np.ufunc)
-    return row.numpy.reduce
-
-
-def _fold_leaves(fold: Any, value: Any, partial: Any) -> None:
-    """Reduce each leaf of a block to one element of `partial`."""
-    whole = value.size // LEAF
-    if whole:
-        leaves = value[: whole * LEAF].reshape(whole, LEAF)
-        fold(leaves, axis=1, dtype=partial.dtype, out=partial[:whole])
-    if value.size > whole * LEAF:
-        partial[whole] = fold(value[whole * LEAF :], dtype=partial.dtype)
 
 
 class Tape:
@@ -292,31 +264,35 @@ def _threads() -> int:
         return os.cpu_count() or 1
 
 
-def _in_parallel(work: Callable[[list[int]], None], blocks: int) -> None:
-    """Run `work` on contiguous shares of the blocks; shares never change a result."""
+def _in_parallel(work: Callable[[Iterator[int]], None], blocks: int) -> None:
+    """Run `work` on all block numbers, shared out as threads ask; it never changes a result."""
     count = min(_threads(), blocks)
-    numbers = list(range(blocks))
     if count <= 1:
-        work(numbers)
+        work(iter(range(blocks)))
         return
     with _pools_lock:
         pool = _pools.get(count)
         if pool is None:
             pool = _pools[count] = ThreadPoolExecutor(count, thread_name_prefix="itfuse-cpu")
-    # More shares than threads, so that a slow core does not hold up the end.
-    shares = min(blocks, count * 8)
-    edges = [blocks * k // shares for k in range(shares + 1)]
-    futures = [pool.submit(_quiet, work, numbers[a:b]) for a, b in itertools.pairwise(edges)]
-    try:
-        for future in futures:
-            future.result()
-    finally:  # after an error nobody still writes into the caller's arrays
-        wait(futures)
+    numbers = itertools.count()
+    stopped = threading.Event()
 
+    def share() -> Iterator[int]:
+        while not stopped.is_set() and (number := next(numbers)) < blocks:
+            yield number
 
-def _quiet(work: Callable[[list[int]], None], numbers: list[int]) -> None:
-    with np.errstate(all="ignore"):  # the error state is each thread's own
-        work(numbers)
+    def one() -> None:
+        try:
+            with np.errstate(all="ignore"):  # the error state is each thread's own
+                work(share())
+        except BaseException:
+            stopped.set()
+            raise
+
+    futures = [pool.submit(one) for _ in range(count)]
+    wait(futures)  # also after an error: nobody still writes into the caller's arrays
+    for future in futures:
+        future.result()
 
 
 def _forget_pools() -> None:

@@ -16,8 +16,8 @@ from itfuse.cache import digest
 from itfuse.config import setting
 from itfuse.errors import DeviceError
 from itfuse.expr import Memory
+from itfuse.lower import lower_tile
 from itfuse.lower.cpp import Lowered, lower
-from itfuse.lower.tile import lower_transform
 from itfuse.plan.stages import Stage
 
 _PROBE_TRANSFORM = """
@@ -80,7 +80,7 @@ class NullEngine:
         """Return the C++ generated for a stage."""
         name = f"itf_{digest(stage)}"
         if stage.strategy == "tile":
-            return lower_transform(stage, name).source
+            return lower_tile(stage, name).source
         return probe_source(stage, lower(stage, name))
 
     def memory(self, array: Any) -> Memory:

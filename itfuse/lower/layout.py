@@ -30,12 +30,15 @@ class StateLayout:
     whole : bool
         Whether the block also holds the outputs' addresses and the number of elements, so that
         it is a kernel's only argument.
+    extra : int
+        Number of further members, packed last.
     """
 
     slots: tuple[int, ...]
     fields: tuple[tuple[str, str], ...]
     rank: int
     whole: bool = False
+    extra: int = 0
 
     @cached_property
     def struct(self) -> struct.Struct:
@@ -47,7 +50,13 @@ class StateLayout:
         """Bytes of the block."""
         return self.struct.size
 
-    def pack(self, stage: Stage, operands: Sequence[Any], outputs: Sequence[int] = ()) -> bytes:
+    def pack(
+        self,
+        stage: Stage,
+        operands: Sequence[Any],
+        outputs: Sequence[int] = (),
+        extra: Sequence[Any] = (),
+    ) -> bytes:
         """Return the block for one run.
 
         Parameters
@@ -58,6 +67,8 @@ class StateLayout:
             For each stage input its address (int), or the value of a scalar.
         outputs : sequence of int
             Addresses of the outputs, for a whole block.
+        extra : sequence
+            Values of the further members.
         """
         values: list[Any] = []
         if self.rank:
@@ -67,14 +78,18 @@ class StateLayout:
             if stage.inputs[slot].layout == "strided":
                 values += stage.inputs[slot].strides
         if self.whole:
-            values += [*outputs, stage.size]
+            values += [*outputs, stage.size, *extra]
         elif not values and self.fields:
             values.append(0)
         return self.struct.pack(*values)
 
 
 def state_layout(
-    stage: Stage, slots: Sequence[int], filler: bool = True, whole: bool = False
+    stage: Stage,
+    slots: Sequence[int],
+    filler: bool = True,
+    whole: bool = False,
+    extra: Sequence[tuple[str, str]] = (),
 ) -> StateLayout:
     """Lay out the state for the stage inputs `slots`.
 
@@ -88,6 +103,8 @@ def state_layout(
         Whether a block without members gets one unused word (an empty struct has no address).
     whole : bool
         Whether it also holds the outputs' addresses and the number of elements.
+    extra : sequence of (str, str)
+        Further members of a whole block.
     """
     fields: list[tuple[str, str]] = []
     strided = [slot for slot in slots if stage.inputs[slot].layout == "strided"]
@@ -106,7 +123,7 @@ def state_layout(
     if whole:
         for at, output in enumerate(stage.outputs):
             fields.append((f"{DTYPES[output.dtype].cpp}* y{at};", "Q"))
-        fields.append(("long long n;", "q"))
+        fields += [("long long n;", "q"), *extra]
     if not fields and filler:
         fields.append(("long long unused;", "q"))
-    return StateLayout(tuple(slots), tuple(fields), rank, whole)
+    return StateLayout(tuple(slots), tuple(fields), rank, whole, len(extra))

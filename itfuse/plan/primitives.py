@@ -58,45 +58,24 @@ def _not_on_pointers(stage: Stage) -> str:
     return ""
 
 
+# fmt: off
 STRATEGIES: tuple[Strategy, ...] = (
-    Strategy(
-        "tile",
-        "cuda",
-        "transform",
-        _never,
-        "one 16-byte vector a thread for any number of inputs and outputs",
-    ),
-    Strategy(
-        "cub.pointers",
-        "cuda",
-        "transform",
-        _not_on_pointers,
-        "CUB vectorises plain pointers: one or two contiguous inputs, one output",
-    ),
-    Strategy(
-        "cub.iterator",
-        "cuda",
-        "transform",
-        _never,
-        "any number of inputs, outputs and layouts through one TransformIterator",
-    ),
-    Strategy(
-        "cub.pointers",
-        "cuda",
-        "reduce",
-        _not_on_pointers,
-        "a reduction of one contiguous array as it is: CUB vectorises the loads",
-    ),
-    Strategy(
-        "cub.iterator",
-        "cuda",
-        "reduce",
-        _never,
-        "any fused map before the reduction through one TransformIterator",
-    ),
+    Strategy("tile", "cuda", "transform", _never,
+             "one 16-byte vector a thread, any number of inputs and outputs"),
+    Strategy("cub.pointers", "cuda", "transform", _not_on_pointers,
+             "CUB vectorises plain pointers: one or two contiguous inputs, one output"),
+    Strategy("cub.iterator", "cuda", "transform", _never,
+             "any number of inputs, outputs and layouts through one TransformIterator"),
+    Strategy("tile", "cuda", "reduce", _never,
+             "one launch in the fixed order of docs/determinism.md, any number of results"),
+    Strategy("cub.pointers", "cuda", "reduce", _not_on_pointers,
+             "a reduction of one contiguous array as it is: CUB vectorises the loads"),
+    Strategy("cub.iterator", "cuda", "reduce", _never,
+             "any fused map before the reduction through one TransformIterator"),
     Strategy("blocks", "cpu", "transform", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "reduce", _never, "cache-sized blocks of NumPy"),
 )
+# fmt: on
 
 
 def choose(stage: Stage, number: int, engine: str, wish: str) -> tuple[Stage, list[Note]]:

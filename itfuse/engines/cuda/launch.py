@@ -13,8 +13,8 @@ from itfuse.engines.cuda.cub import CubBuilt
 from itfuse.engines.cuda.tile import TileBuilt
 from itfuse.errors import DeviceError
 from itfuse.expr import Memory
+from itfuse.lower import lower_tile
 from itfuse.lower.cpp import lower
-from itfuse.lower.tile import lower_transform
 from itfuse.plan.stages import Stage
 
 
@@ -66,13 +66,13 @@ class CudaEngine:
         """Compile a stage for this GPU."""
         name = f"itf_{digest(stage)}"
         if stage.strategy == "tile":
-            return CudaBuilt(TileBuilt(lower_transform(stage, name), self.arch))
+            return CudaBuilt(TileBuilt(lower_tile(stage, name), self.arch))
         return CudaBuilt(CubBuilt(stage, lower(stage, name), self.arch))
 
     def source(self, stage: Stage) -> str:
         """Return the C++ generated for a stage."""
         name = f"itf_{digest(stage)}"
-        kernel = lower_transform if stage.strategy == "tile" else lower
+        kernel = lower_tile if stage.strategy == "tile" else lower
         return kernel(stage, name).source
 
     def memory(self, array: Any) -> Memory:
