@@ -27,7 +27,7 @@ from itfuse.ops import OPS
 from itfuse.plan.order import LEAF
 from itfuse.plan.stages import Program, Stage
 
-BLOCK = 8 * LEAF
+BLOCK = max(LEAF, 1 << 18)
 """Elements of a block, whole leaves. A few buffers of it stay in the last-level cache. Smaller ones
 would fit the inner caches, but NumPy gives up the interpreter lock in every call, and handing it
 over costs more than it wins (2 cores, abs and sum: 2**16 29 ms, 2**18 17 ms, 2**20 19 ms)."""

@@ -11,7 +11,7 @@ from itfuse.plan.order import LANES, LEAF, THREADS
 
 Vector = np.ndarray[Any, Any]
 ACCUMULATORS = THREADS * LANES
-_HELD = 128  # leaves whose accumulators are held before their trees are combined together
+_HELD = 1024  # leaves whose accumulators are held before their trees are combined together
 
 
 def combine_tree(row: Op, values: Vector) -> Vector:

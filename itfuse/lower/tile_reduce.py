@@ -6,8 +6,6 @@ block to finish combines the leaves and writes the results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from itfuse import ops
@@ -17,6 +15,7 @@ from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import (
     ACCESS,
     TileKernel,
+    by_layout,
     element_values,
     fixed_values,
     index_begin,
@@ -49,6 +48,15 @@ template <> __device__ __forceinline__ unsigned long long from_lane(unsigned lon
 }
 """
 
+_FRESH = """\
+// What other blocks of this launch wrote: from the second-level cache, which all of them share.
+template <typename T> __device__ __forceinline__ T fresh(const T* p) {
+  typedef typename Raw<sizeof(T)>::type raw;
+  const raw bits = __ldcg(reinterpret_cast<const raw*>(p));
+  return *reinterpret_cast<const T*>(&bits);
+}
+"""
+
 _BLOCK_TREE = f"""\
 // Combines the values of all threads; the result is thread 0's.
 __device__ __forceinline__ Item block_combine(Item a) {{
@@ -71,22 +79,26 @@ __device__ __forceinline__ Item block_combine(Item a) {{
 
 _LAST = f"""\
   // The last block to finish combines the leaves and writes the results.
-  __shared__ bool is_last;
-  if (threadIdx.x == 0) {{
+  Item a = whole;
+  if (gridDim.x > 1 || s.n > {LEAF}) {{
+    __shared__ bool is_last;
+    if (threadIdx.x == 0) {{
+      __threadfence();
+      is_last = atomicAdd(s.finished, 1u) == gridDim.x - 1;
+    }}
+    __syncthreads();
+    if (!is_last) return;
     __threadfence();
-    is_last = atomicAdd(s.finished, 1u) == gridDim.x - 1;
+    const long long leaves = (s.n + {LEAF - 1}) / {LEAF};
+    a = identity();
+#pragma unroll 8
+    for (long long leaf = threadIdx.x; leaf < leaves; leaf += {THREADS}) {{
+      a = combine(a, fresh(s.partial + leaf));
+    }}
+    a = block_combine(a);
+    if (threadIdx.x == 0) *s.finished = 0;  // ready for the next launch on this stream
   }}
-  __syncthreads();
-  if (!is_last) return;
-  __threadfence();
-  const long long leaves = (s.n + {LEAF - 1}) / {LEAF};
-  Item a = identity();
-  for (long long leaf = threadIdx.x; leaf < leaves; leaf += {THREADS}) {{
-    a = combine(a, fresh(s.partial + leaf));
-  }}
-  a = block_combine(a);
   if (threadIdx.x != 0) return;
-  *s.finished = 0;  // ready for the next launch on this stream
 """
 
 
@@ -102,6 +114,7 @@ def lower_reduce(stage: Stage, name: str) -> TileKernel:
         prelude(stage),
         ACCESS,
         _SHUFFLE,
+        _FRESH,
         struct_text("Item", [f"{cpp} r{at};" for at, cpp in enumerate(members)]),
         _item_functions(stage),
         _BLOCK_TREE,
@@ -140,8 +153,7 @@ def _item_functions(stage: Stage) -> str:
         code = expression(one.op, [f"a.r{at}", f"b.r{at}"], [one.dtype] * 2, one.dtype)
         combine += f"  r.r{at} = {code};  // {one.op}\n"
     shuffle = _each(stage, "a.r# = from_lane(a.r#, distance);")
-    # Written by other blocks of this launch: not from this multiprocessor's own cache.
-    fresh = _each(stage, "a.r# = *const_cast<const volatile decltype(a.r#)*>(&p->r#);")
+    fresh = _each(stage, "a.r# = fresh(&p->r#);")
     head = "__device__ __forceinline__ Item"
     return (
         f"{head} identity() {{\n  Item a;\n{identity}  return a;\n}}\n"
@@ -163,27 +175,22 @@ def _one(stage: Stage, state: StateLayout) -> str:
     )
 
 
-def _unroll(slots: Sequence[int]) -> int:
-    """Return how many vectors of each input are in flight: about 64 bytes a thread in all."""
-    return 4 if len(slots) <= 2 else 2
+def _unroll(stage: Stage) -> int:
+    """Return how many vectors of each input are in flight.
+
+    Eight of one or two inputs measured best (docs/performance.md); index maps need the registers.
+    """
+    slots = stage.element.slots
+    if by_layout(stage, slots, "strided"):
+        return 1
+    return 8 if len(by_layout(stage, slots, "linear")) <= 2 else 4
 
 
 def _kernel(stage: Stage, state: StateLayout) -> str:
     assert stage.finish is not None
     slots = stage.element.slots
-    finish_loads = "".join(load_text(stage, slot, 0) for slot in stage.finish.slots)
-    return "".join([
-        f'extern "C" __global__ void __launch_bounds__({THREADS}) SYMBOL(const State s) {{\n',
-        f"  constexpr int V = {LANES};\n",
-        f"  for (long long leaf = blockIdx.x; leaf * {LEAF} < s.n; leaf += gridDim.x) {{\n",
-        "  Item lane[V];\n",
-        "#pragma unroll\n  for (int k = 0; k < V; ++k) lane[k] = identity();\n",
-        f"  const long long first = leaf * {LEAF};\n",
-        f"  if (first + {LEAF} <= s.n) {{\n",
-        fixed_values(stage, slots),
-        f"#pragma unroll {_unroll(slots)}\n",
-        f"  for (int step = 0; step < {LEAF // (THREADS * LANES)}; ++step) {{\n",
-        f"  const long long begin = first + (step * {THREADS} + (int)threadIdx.x) * V;\n",
+    steps = LEAF // (THREADS * LANES)
+    vector = "".join([
         vector_loads(stage, slots, "begin", ""),
         index_begin(state.rank, "begin"),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
@@ -192,14 +199,34 @@ def _kernel(stage: Stage, state: StateLayout) -> str:
         program_text(stage.element, "b.r{at} = {value};", "    "),
         "    lane[k] = combine(lane[k], b);\n",
         index_next(state.rank),
-        "  }\n  }\n",
+        "  }\n",
+    ])  # fmt: skip
+    finish_loads = "".join(load_text(stage, slot, 0) for slot in stage.finish.slots)
+    return "".join([
+        f'extern "C" __global__ void __launch_bounds__({THREADS}) SYMBOL(const State s) {{\n',
+        f"  constexpr int V = {LANES};\n",
+        "  Item whole = identity();\n",
+        f"  for (long long leaf = blockIdx.x; leaf * {LEAF} < s.n; leaf += gridDim.x) {{\n",
+        "  Item lane[V];\n",
+        "#pragma unroll\n  for (int k = 0; k < V; ++k) lane[k] = identity();\n",
+        fixed_values(stage, slots),
+        f"  const long long first = leaf * {LEAF};\n",
+        f"  if (first + {LEAF} <= s.n) {{\n",
+        f"#pragma unroll {_unroll(stage)}\n",
+        f"  for (int step = 0; step < {steps}; ++step) {{\n",
+        f"  const long long begin = first + (step * {THREADS} + (int)threadIdx.x) * V;\n",
+        vector,
+        "  }\n",
         "  } else {\n",
-        f"  for (int step = 0; step < {LEAF // (THREADS * LANES)}; ++step) {{\n",
+        f"  for (int step = 0; step < {steps}; ++step) {{\n",
+        f"  const long long begin = first + (step * {THREADS} + (int)threadIdx.x) * V;\n",
+        "  if (begin + V <= s.n) {\n",
+        vector,
+        "  } else {\n",
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
-        f"    const long long i = first + (step * {THREADS} + (int)threadIdx.x) * V + k;\n",
-        "    if (i < s.n) lane[k] = combine(lane[k], one(s, i));\n",
-        "  }\n  }\n  }\n",
-        "  const Item whole = block_combine("
+        "    if (begin + k < s.n) lane[k] = combine(lane[k], one(s, begin + k));\n",
+        "  }\n  }\n  }\n  }\n",
+        "  whole = block_combine("
         "combine(combine(lane[0], lane[1]), combine(lane[2], lane[3])));\n",
         "  if (threadIdx.x == 0) s.partial[leaf] = whole;\n",
         "  }\n",

@@ -14,6 +14,6 @@ Changing a number here changes bits, and so needs a new `cache.FORMAT`.
 
 from __future__ import annotations
 
-THREADS = 512
+THREADS = 256
 LANES = 4
-LEAF = 1 << 15
+LEAF = 1 << 13

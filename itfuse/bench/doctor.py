@@ -1,0 +1,67 @@
+"""`itfuse doctor`: what is here, what works, and why the rest does not."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+import itfuse as itf
+from itfuse import engines
+from itfuse.bench import machine
+from itfuse.bench.timing import copy_bandwidth, open_device
+
+_COPIED = {"cuda": 1 << 30, "cpu": 1 << 27}  # bytes, well above the caches
+_REPEATS = 9
+_CACHE = "compiled code is kept in memory while the process lives; nothing is written to disk"
+
+
+def doctor(console: Console) -> None:
+    """Print device, driver, versions, engines, cache location and copy bandwidth."""
+    statuses = engines.available()
+    host = machine.host()
+    _section(console, f"itfuse {itf.__version__}", {**host, "NVIDIA driver": _driver()})
+    _section(console, "packages", {k: v or "not installed" for k, v in machine.packages().items()})
+    _section(
+        console,
+        "engines",
+        {
+            status.name: "available" if status.available else f"not available: {status.reason}"
+            for status in statuses
+        },
+    )
+    for status in statuses:
+        if status.details and status.name == "cuda":
+            _section(console, "cuda engine found", status.details)
+    _section(console, "cache", {"location": _CACHE})
+    _section(
+        console,
+        "copy bandwidth, bytes read and written",
+        {s.name: _copy(s.name) for s in statuses if s.available and s.name in _COPIED},
+    )
+
+
+def _driver() -> str:
+    return machine.driver() or "none found"
+
+
+def _copy(engine: str) -> str:
+    try:
+        device = open_device(engine)
+        nbytes = min(_COPIED[engine], device.free_memory() // 4)
+        speed = copy_bandwidth(device, nbytes, _REPEATS)
+    except Exception as why:  # a doctor reports what fails, whatever it is
+        return f"not measured: {type(why).__name__}: {why}"
+    return (
+        f"{speed / 2**30:,.1f} GiB/s on {device.describe()['name']}, "
+        f"{device.copy_name} of {nbytes >> 20} MiB"
+    )
+
+
+def _section(console: Console, title: str, values: dict[str, str]) -> None:
+    console.print(title, style="bold")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, value in values.items():
+        table.add_row(f"  {name}", value)
+    console.print(table)
