@@ -17,6 +17,9 @@ array([7., 0.], dtype=float32)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from itfuse import engines
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
@@ -40,6 +43,10 @@ from itfuse.plan.stages import Note, Plan, Stage
 __version__ = "0.1.0"
 
 globals().update(FUNCTIONS)
+
+if TYPE_CHECKING:  # the functions of the op table
+
+    def __getattr__(name: str) -> Callable[..., Any]: ...
 
 __all__ = [
     "AliasError",

@@ -381,11 +381,10 @@ def explain(*arrays: Any, **options: Any) -> str:
     >>> import itfuse as itf
     >>> print(itf.explain(abs(itf.spec((1024,), "float32")).sum()))
     1 pass on none: reads 4.00 KiB, writes 4 B
-    1. reduce over [1024] by cub.iterator
+    1. reduce over [1024] by tile
          in   a: float32[1024]
          out  float32[] = sum(absolute(a))
          reads 4.00 KiB, writes 4 B
-    note: pass 1: not cub.pointers: cuda.compute reduces plain pointers without a fused map
     """
     return explain_text(plan(*arrays, **options))
 

@@ -87,7 +87,10 @@ class _Namespace:
     asarray = staticmethod(asarray)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return FUNCTIONS[name]
+        try:
+            return FUNCTIONS[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 F = _Namespace()

@@ -180,7 +180,8 @@ template <typename F> __device__ __forceinline__ F itf_remainder_float(F a, F b)
 }
 """)  # fmt: skip
 _elementwise("fmod", 2, "Remainder with the sign of the dividend.", np.fmod, {
-    "f": "fmod{s}({0}, {1})", "i": "itf_fmod({0}, {1})", "*": "{1} == 0 ? ({T})0 : ({T})({0} % {1})",
+    "f": "fmod{s}({0}, {1})", "i": "itf_fmod({0}, {1})",
+    "*": "{1} == 0 ? ({T})0 : ({T})({0} % {1})",
 }, helper="""
 template <typename T> __device__ __forceinline__ T itf_fmod(T a, T b) {
   return (b == 0 || b == T(-1)) ? T(0) : (T)(a % b);

@@ -100,7 +100,7 @@ def erf(x: Array, out: Array | None = None) -> Array:
     """
     wide = np.asarray(x, dtype=np.float64)
     a = np.abs(wide).ravel()
-    result = np.ones_like(a)
+    result: np.ndarray[Any, Any] = np.ones_like(a)
     result[np.isnan(a)] = np.nan
     for low, high, formula in (
         (0.0, 0.84375, lambda v: v + v * _ratio(v * v, _PP, _QQ)),

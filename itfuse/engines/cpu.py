@@ -24,10 +24,10 @@ from itfuse.config import setting
 from itfuse.engines.tree import Leaves, combine_leaves
 from itfuse.expr import Memory
 from itfuse.ops import OPS
-from itfuse.plan.order import LEAF
+from itfuse.plan.order import LARGE_LEAF, leaf
 from itfuse.plan.stages import Program, Stage
 
-BLOCK = max(LEAF, 1 << 18)
+BLOCK = max(LARGE_LEAF, 1 << 18)
 """Elements of a block, whole leaves. A few buffers of it stay in the last-level cache. Smaller ones
 would fit the inner caches, but NumPy gives up the interpreter lock in every call, and handing it
 over costs more than it wins (2 cores, abs and sum: 2**16 29 ms, 2**18 17 ms, 2**20 19 ms)."""
@@ -81,12 +81,13 @@ class CpuBuilt:
     ) -> None:
         assert self.finish is not None
         rows = [OPS[one.op] for one in stage.combine]
-        partials = [np.empty(-(-stage.size // LEAF), one.dtype) for one in stage.combine]
+        span = leaf(stage.size)
+        partials = [np.empty(-(-stage.size // span), one.dtype) for one in stage.combine]
         cut = _cutter(stage, arrays)
 
         def work(numbers: Iterator[int]) -> None:
             scratch = self.element.scratch()
-            leaves = [Leaves(row, p) for row, p in zip(rows, partials, strict=True)]
+            leaves = [Leaves(row, p, span) for row, p in zip(rows, partials, strict=True)]
             whole: list[Any] = []
             for number in numbers:
                 filled = 0
@@ -106,11 +107,11 @@ class CpuBuilt:
                 else:
                     values = [one[:filled] for one in whole]
                 for one, value in zip(leaves, values, strict=True):
-                    one.add(number * (BLOCK // LEAF), value)
+                    one.add(number * (BLOCK // span), value)
             for one in leaves:
                 one.finish()
 
-        _in_parallel(work, -(-stage.size // BLOCK))
+        _in_parallel(work, -(-stage.size // BLOCK), least=_REDUCED)
         combined = [combine_leaves(row, p) for row, p in zip(rows, partials, strict=True)]
         fixed = [
             x.reshape(-1)[0] if i.layout == "fixed" and i.kind != "scalar" else x
@@ -151,7 +152,7 @@ class Tape:
 
     def scratch(self, size: int = BLOCK) -> Callable[[tuple[int, ...]], list[Any]]:
         """Return a function that gives this thread's buffers in the shape of a block."""
-        own = [np.empty(size, dtype) for dtype in self.dtypes]
+        own = _borrow(self.dtypes, size)
         full = (size,)
 
         def shaped(shape: tuple[int, ...]) -> list[Any]:
@@ -190,6 +191,25 @@ class Tape:
             out = values[at] = goal.get(at, buffers[spot])
             numpy(*[values[arg] for arg in args], out=out)
         return [values[at] for at in self.results]
+
+
+_buffers = threading.local()
+
+
+def _borrow(dtypes: list[str], size: int) -> list[Any]:
+    """Return buffers that this thread keeps: fresh memory costs a page fault every 4 KiB."""
+    if size != BLOCK:
+        return [np.empty(size, dtype) for dtype in dtypes]
+    kept: dict[str, list[Any]] = _buffers.__dict__
+    taken: dict[str, int] = {}
+    own = []
+    for dtype in dtypes:
+        at = taken[dtype] = taken.get(dtype, -1) + 1
+        pool = kept.setdefault(dtype, [])
+        if at == len(pool):
+            pool.append(np.empty(BLOCK, dtype))
+        own.append(pool[at])
+    return own
 
 
 def _view(stage: Stage, at: int, operand: Any) -> Any:
@@ -264,9 +284,13 @@ def _threads() -> int:
         return os.cpu_count() or 1
 
 
-def _in_parallel(work: Callable[[Iterator[int]], None], blocks: int) -> None:
+_REDUCED = 32
+"""Blocks a thread of a reduction: with fewer, 2 threads measured slower than 1."""
+
+
+def _in_parallel(work: Callable[[Iterator[int]], None], blocks: int, least: int = 1) -> None:
     """Run `work` on all block numbers, shared out as threads ask; it never changes a result."""
-    count = min(_threads(), blocks)
+    count = min(_threads(), blocks // least)
     if count <= 1:
         work(iter(range(blocks)))
         return

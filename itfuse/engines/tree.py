@@ -7,30 +7,32 @@ from typing import Any
 import numpy as np
 
 from itfuse.ops import Op, identity
-from itfuse.plan.order import LANES, LEAF, THREADS
+from itfuse.plan.order import LANES, THREADS
 
 Vector = np.ndarray[Any, Any]
 ACCUMULATORS = THREADS * LANES
-_HELD = 1024  # leaves whose accumulators are held before their trees are combined together
+_HELD = 64  # leaves whose accumulators are held before their trees are combined together
 
 
 def combine_tree(row: Op, values: Vector) -> Vector:
     """Combine each row of (rows, THREADS or ACCUMULATORS) to one value: step 2 of the order."""
     combine = row.numpy
     assert isinstance(combine, np.ufunc)
-    a = values
+    a: Vector = values
     if a.shape[1] == ACCUMULATORS:
         a = a.reshape(len(a), THREADS, LANES)
         a = combine(combine(a[..., 0], a[..., 1]), combine(a[..., 2], a[..., 3]))
-    a = a.reshape(len(a), THREADS // 32, 32)
-    while a.shape[2] > 1:
-        half = a.shape[2] // 2
-        a = combine(a[:, :, :half], a[:, :, half:])
-    a = a[:, :, 0]
+    # Threads first: each step is then one operation on long contiguous halves.
+    a = np.ascontiguousarray(a.T).reshape(THREADS // 32, 32, -1)
     while a.shape[1] > 1:
         half = a.shape[1] // 2
         a = combine(a[:, :half], a[:, half:])
-    return a[:, 0]
+    a = a[:, 0]
+    while len(a) > 1:
+        half = len(a) // 2
+        a = combine(a[:half], a[half:])
+    result: Vector = a[0]
+    return result
 
 
 def combine_leaves(row: Op, partials: Vector) -> Any:
@@ -38,6 +40,8 @@ def combine_leaves(row: Op, partials: Vector) -> Any:
     combine = row.numpy
     assert isinstance(combine, np.ufunc)
     neutral = identity(row.name, partials.dtype)
+    if partials.size == 1:  # the rest of the tree would be identities
+        return combine(partials[0], neutral)
     steps = max(1, -(-partials.size // THREADS))
     padded = np.full((steps, THREADS), neutral)
     padded.reshape(-1)[: partials.size] = partials
@@ -54,30 +58,33 @@ class Leaves:
         The associative operator.
     partials : numpy.ndarray
         The results of all leaves; this thread writes those that it is given.
+    leaf : int
+        Elements of a leaf.
     """
 
-    def __init__(self, row: Op, partials: Vector) -> None:
+    def __init__(self, row: Op, partials: Vector, leaf: int) -> None:
         assert isinstance(row.numpy, np.ufunc)
         self.row = row
         self.reduce = row.numpy.reduce
         self.partials = partials
+        self.leaf = leaf
         self.neutral = identity(row.name, partials.dtype)
-        self.held = np.empty((_HELD, ACCUMULATORS), partials.dtype)
+        self.held = np.empty((min(_HELD, partials.size), ACCUMULATORS), partials.dtype)
         self.numbers: list[int] = []
 
     def add(self, first: int, value: Vector) -> None:
         """Take the elements of consecutive leaves, from leaf `first` on: step 1 of the order."""
-        whole, rest = divmod(value.size, LEAF)
-        if len(self.numbers) + whole + 1 > _HELD:
+        whole, rest = divmod(value.size, self.leaf)
+        if len(self.numbers) + whole + (rest > 0) > len(self.held):
             self.finish()
         at = len(self.numbers)
         if whole:
             # NumPy starts from the first step instead of the identity; see `finish`.
-            steps = value[: whole * LEAF].reshape(whole, -1, ACCUMULATORS)
+            steps = value[: whole * self.leaf].reshape(whole, -1, ACCUMULATORS)
             self.reduce(steps, axis=1, dtype=self.held.dtype, out=self.held[at : at + whole])
         if rest:
-            padded = np.full(LEAF, self.neutral)
-            padded[:rest] = value[whole * LEAF :]
+            padded = np.full(-(-rest // ACCUMULATORS) * ACCUMULATORS, self.neutral)
+            padded[:rest] = value[whole * self.leaf :]
             self.held[at + whole] = self.reduce(padded.reshape(-1, ACCUMULATORS), axis=0)
         self.numbers += range(first, first + whole + (rest > 0))
 

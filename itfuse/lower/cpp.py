@@ -104,6 +104,7 @@ def lower(stage: Stage, name: str) -> Lowered:
 
 
 def prelude(stage: Stage) -> str:
+    """Write the helpers of the ops that the stage uses, each once."""
     used = [i.op for p in (stage.element, stage.finish) if p for i in p.instrs if i.op in OPS]
     used += [c.op for c in stage.combine]
     helpers = dict.fromkeys(OPS[op].helper for op in used if OPS[op].helper)
@@ -111,6 +112,7 @@ def prelude(stage: Stage) -> str:
 
 
 def struct_text(name: str, members: Sequence[str]) -> str:
+    """Write a struct of these members."""
     return f"struct {name} {{\n" + "".join(f"  {member}\n" for member in members) + "};\n"
 
 
@@ -202,6 +204,7 @@ def index_text(rank: int, index: str = "i") -> str:
 
 
 def load_text(stage: Stage, slot: int, rank: int) -> str:
+    """Load input `slot` at the index; a scalar is in the state already."""
     source = stage.inputs[slot]
     if source.kind == "scalar":
         return ""

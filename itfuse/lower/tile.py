@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itfuse.dtypes import DTYPES
 from itfuse.lower.cpp import load_text, statements
 from itfuse.lower.layout import StateLayout
+from itfuse.plan.order import leaf
 from itfuse.plan.stages import Program, Stage
 
 ACCESS = """\
@@ -76,7 +77,7 @@ class TileKernel:
     block : int
         Threads of a block.
     span : int
-        Elements of the domain for one block (of a grid that covers it) or for one leaf.
+        Elements of the domain for one block; 0 for a reduction, which goes leaf by leaf.
     partial : int
         Bytes of a leaf's partial result; 0 for a kernel without scratch memory.
     """
@@ -90,7 +91,7 @@ class TileKernel:
 
     def spans(self, size: int) -> int:
         """Return how many spans cover `size` elements, at least one."""
-        return max(1, -(-size // self.span))
+        return max(1, -(-size // (self.span or leaf(size))))
 
 
 def by_layout(stage: Stage, slots: Sequence[int], layout: str) -> list[int]:

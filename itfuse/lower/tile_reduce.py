@@ -23,7 +23,7 @@ from itfuse.lower.tile import (
     program_text,
     vector_loads,
 )
-from itfuse.plan.order import LANES, LEAF, THREADS
+from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS
 from itfuse.plan.stages import Stage
 
 _SHUFFLE = """\
@@ -80,7 +80,7 @@ __device__ __forceinline__ Item block_combine(Item a) {{
 _LAST = f"""\
   // The last block to finish combines the leaves and writes the results.
   Item a = whole;
-  if (gridDim.x > 1 || s.n > {LEAF}) {{
+  if (gridDim.x > 1 || s.n > leaf_size) {{
     __shared__ bool is_last;
     if (threadIdx.x == 0) {{
       __threadfence();
@@ -89,7 +89,7 @@ _LAST = f"""\
     __syncthreads();
     if (!is_last) return;
     __threadfence();
-    const long long leaves = (s.n + {LEAF - 1}) / {LEAF};
+    const long long leaves = (s.n + leaf_size - 1) / leaf_size;
     a = identity();
 #pragma unroll 8
     for (long long leaf = threadIdx.x; leaf < leaves; leaf += {THREADS}) {{
@@ -123,7 +123,7 @@ def lower_reduce(stage: Stage, name: str) -> TileKernel:
         _kernel(stage, state).replace("SYMBOL", symbol),
     ])  # fmt: skip
     partial = np.dtype([(f"r{k}", c.dtype) for k, c in enumerate(stage.combine)], align=True)
-    return TileKernel(symbol, source, state, THREADS, LEAF, partial.itemsize)
+    return TileKernel(symbol, source, state, THREADS, 0, partial.itemsize)
 
 
 def _literal(combine: str, dtype: str) -> str:
@@ -206,19 +206,23 @@ def _kernel(stage: Stage, state: StateLayout) -> str:
         f'extern "C" __global__ void __launch_bounds__({THREADS}) SYMBOL(const State s) {{\n',
         f"  constexpr int V = {LANES};\n",
         "  Item whole = identity();\n",
-        f"  for (long long leaf = blockIdx.x; leaf * {LEAF} < s.n; leaf += gridDim.x) {{\n",
+        f"  const int rounds = s.n < {LARGE} ? 1 : {LARGE_LEAF // LEAF};\n",
+        f"  const long long leaf_size = {LEAF}ll * rounds;\n",
+        "  for (long long leaf = blockIdx.x; leaf * leaf_size < s.n; leaf += gridDim.x) {\n",
         "  Item lane[V];\n",
         "#pragma unroll\n  for (int k = 0; k < V; ++k) lane[k] = identity();\n",
         fixed_values(stage, slots),
-        f"  const long long first = leaf * {LEAF};\n",
-        f"  if (first + {LEAF} <= s.n) {{\n",
+        "  const long long first = leaf * leaf_size;\n",
+        "  if (first + leaf_size <= s.n) {\n",
+        "  for (int round = 0; round < rounds; ++round) {\n",
         f"#pragma unroll {_unroll(stage)}\n",
         f"  for (int step = 0; step < {steps}; ++step) {{\n",
-        f"  const long long begin = first + (step * {THREADS} + (int)threadIdx.x) * V;\n",
+        f"  const long long begin =\n"
+        f"      first + ((round * {steps} + step) * {THREADS} + (int)threadIdx.x) * V;\n",
         vector,
-        "  }\n",
+        "  }\n  }\n",
         "  } else {\n",
-        f"  for (int step = 0; step < {steps}; ++step) {{\n",
+        f"  for (int step = 0; step < {steps} * rounds; ++step) {{\n",
         f"  const long long begin = first + (step * {THREADS} + (int)threadIdx.x) * V;\n",
         "  if (begin + V <= s.n) {\n",
         vector,

@@ -46,7 +46,10 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
     for s, nodes in enumerate(outputs):
         for o, node in enumerate(nodes):
             place.setdefault(node, (s, o))
-    stages = [_build(s, one, outputs[s], late, home, place) for s, one in enumerate(passes)]
+    stages = []
+    for s, one in enumerate(passes):
+        earlier = {node: spot for node, spot in place.items() if node in late and home[node] < s}
+        stages.append(_build(one, outputs[s], earlier))
     for s, stage in enumerate(stages):
         for i in stage.inputs:
             if i.kind == "carried" and isinstance(i.source, tuple):
@@ -335,16 +338,9 @@ class _Writer:
         return order
 
 
-def _build(
-    s: int,
-    one: _Pass,
-    outputs: list[Node],
-    late: set[Node],
-    home: dict[Node, int],
-    place: dict[Node, tuple[int, int]],
-) -> Stage:
+def _build(one: _Pass, outputs: list[Node], earlier: dict[Node, tuple[int, int]]) -> Stage:
+    """Write a pass as a stage; `earlier` says where late values of earlier passes were left."""
     inputs = _Inputs(one.shape)
-    earlier = {node: spot for node, spot in place.items() if node in late and home[node] < s}
     heads = [node.srcs[0] for node in one.members] if one.primitive == "reduce" else outputs
     element = _Writer(inputs).write(list(heads), earlier)
     combine: tuple[Combine, ...] = ()

@@ -17,6 +17,7 @@ from cuda.compute import types as cc_types
 from cuda.compute.op import RawOp
 
 from itfuse import ops
+from itfuse.dtypes import DTYPES
 from itfuse.engines.cuda import compile as nvrtc
 from itfuse.errors import CompileError, ItfuseError
 from itfuse.lower.cpp import Lowered
@@ -190,12 +191,10 @@ class _Transform:
         make = cc.make_unary_transform
         if self.slots:
             self.inputs = [Pointer(stage.inputs[slot].dtype) for slot in self.slots]
-            names = ("d_in1", "d_in2")
-            if len(self.inputs) == 1:
-                names = ("d_in",)
-            else:
-                make = cc.make_binary_transform
-            self.source = dict(zip(names, self.inputs, strict=False))
+            names = ["d_in"]
+            if len(self.inputs) == 2:
+                names, make = ["d_in1", "d_in2"], cc.make_binary_transform
+            self.source = dict(zip(names, self.inputs, strict=True))
             self.op = built.op("map", bytes(self.layout.size))
         else:
             item = _value_type(stage.element.result_dtypes, "Item")
@@ -226,6 +225,18 @@ class _Transform:
         self.algorithm(**source, d_out=target, op=self.op, num_items=stage.size, stream=stream)
 
 
+def well_known(stage: Stage) -> str:
+    """Return CUB's name of the operator where it means the same, or an empty string.
+
+    Never for floats: the linker contracts CUB's own addition with the last multiplication of the
+    fused map (an `exp` ends in one), and the sum is rounded once less than NumPy's.
+    """
+    if len(stage.combine) != 1:
+        return ""
+    dtype = DTYPES[stage.combine[0].dtype]
+    return ops.OPS[stage.combine[0].op].well_known if dtype.kind in "iu" else ""
+
+
 class _Reduce:
     """A reduction of a pointer or of a TransformIterator, with the epilogue on its output."""
 
@@ -235,9 +246,8 @@ class _Reduce:
         self.slot = stage.element.instrs[0].slot if stage.strategy == "cub.pointers" else -1
         self.layout, self.finish = lowered.state, lowered.finish_state
         self.pack = struct.Struct(f"@{len(stage.outputs)}Q").pack
-        row = ops.OPS[stage.combine[0].op]
-        single = len(stage.combine) == 1 and row.well_known and stage.combine[0].dtype != "bool"
-        self.op = getattr(cc.OpKind, row.well_known) if single else built.op("combine")
+        name = well_known(stage)
+        self.op = getattr(cc.OpKind, name) if name else built.op("combine")
         self.init = _init(stage)
         item = _value_type(stage.element.result_dtypes, "Item")
         if self.slot >= 0:

@@ -52,7 +52,7 @@ class TileBuilt:
         extra: tuple[int, ...] = ()
         if kernel.partial:
             # The scratch goes back to CuPy's pool at once; the pool reuses it in stream order.
-            address, memory = allocate(grid * kernel.partial)
+            address, _memory = allocate(grid * kernel.partial)
             extra = (address, self._counter(stream))
             grid = min(grid, self._resident)
         block[0].raw = kernel.state.pack(stage, operands, outputs, extra)

@@ -1,0 +1,232 @@
+"""The C++ of real stages, compiled and run by the host, gives what the CPU engine gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from support import generated, host_cpp
+from support.generated import HostEngine, plan_for
+
+import itfuse as itf
+from itfuse.dtypes import DTYPES
+from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, Op
+from itfuse.plan.stages import Plan
+from itfuse.testing import assert_same, edge_values, random_expression
+
+pytestmark = pytest.mark.skipif(bool(host_cpp.why_not()), reason=host_cpp.why_not())
+
+NAMES = list(DTYPES)
+FLOATS = ("float32", "float64")
+ROWS = [op for op in OPS.values() if op.kind == ELEMENTWISE and op.name != "astype"]
+REDUCTIONS = [op for op in OPS.values() if op.kind == REDUCTION]
+STRATEGIES = ("tile", "cub.pointers", "cub.iterator")
+SIZE = 603
+
+Case = tuple[str, itf.Array, float]  # what it is, the expression, allowed distance in ulp
+
+
+def check(groups: list[list[Case]], strategies: tuple[str, ...] = STRATEGIES) -> None:
+    """Run each group as one plan by each strategy that takes it, all from one compilation."""
+    runs: list[tuple[list[Case], Plan]] = []
+    for cases in groups:
+        for strategy in strategies:
+            # What the strategy refuses is left out; `cub.iterator` takes everything.
+            try:
+                runs.append((cases, plan_for(strategy, *(lazy for _, lazy, _ in cases))))
+            except itf.Unsupported:
+                assert strategy == "cub.pointers"
+    engine = HostEngine(plan for _, plan in runs)
+    for cases, plan in runs:
+        lazies = [lazy for _, lazy, _ in cases]
+        wants = itf.compute(*lazies) if len(cases) > 1 else (lazies[0].compute(),)
+        for (what, _, ulp), want, got in zip(cases, wants, engine.run(plan, *lazies), strict=True):
+            assert_same(got, want, ulp, f"{what} by {plan.stages[0].strategy}")
+
+
+def small(x: np.ndarray) -> np.ndarray:
+    """Return exponents that NumPy takes for integers, and whose powers wrap at most."""
+    return np.abs(x % 12) if x.dtype.kind == "i" else x
+
+
+def cases_of(op: Op, *operands: Any) -> list[Case]:
+    """Return the row applied to these operands, or nothing where it does not take them."""
+    try:
+        lazy = getattr(itf, op.name)(*operands)
+    except itf.DTypeError:
+        return []
+    # Both NumPy and the host's library may be off by the row's ulp.
+    return [(f"{op.name}({', '.join(str(x.dtype) for x in operands)})", lazy, 2 * op.ulp)]
+
+
+@pytest.mark.parametrize("left", NAMES)
+def test_every_row_and_pair_of_dtypes(left: str) -> None:
+    x = edge_values(left, SIZE, 1)
+    condition = edge_values("bool", SIZE, 3)
+    groups = [[case for op in ROWS if op.arity == 1 for case in cases_of(op, x)]]
+    for right in NAMES:
+        y = edge_values(right, SIZE, 2)
+        group = [case for op in ROWS if op.arity == 3 for case in cases_of(op, condition, x, y)]
+        for op in (op for op in ROWS if op.arity == 2):
+            group += cases_of(op, x, small(y) if op.name == "power" else y)
+        groups.append(group)
+    check(groups, ("tile", "cub.iterator"))
+
+
+def test_no_row_is_left_out() -> None:
+    for op in ROWS:
+        one = [[np.ones(1, name)] * op.arity for name in NAMES]
+        assert any(cases_of(op, *operands) for operands in one), op.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_alone_on_pointers(name: str) -> None:
+    x, y = edge_values(name, SIZE, 1), edge_values(name, SIZE, 2)
+    cases = [case for op in ROWS if op.arity == 1 for case in cases_of(op, x)]
+    for op in (op for op in ROWS if op.arity == 2):
+        cases += cases_of(op, x, small(y) if op.name == "power" else y)
+        cases += cases_of(op, x, x.dtype.type(2))  # a runtime scalar
+    check([[case] for case in cases], ("cub.pointers",))
+
+
+@pytest.mark.parametrize("source", NAMES)
+def test_every_cast(source: str) -> None:
+    x = edge_values(source, SIZE, 3)
+    groups = [[(f"to {name}", itf.asarray(x).astype(name), 0.0) for name in NAMES]]
+    if x.dtype.kind == "f":  # what does not fit an integer is the machine's own
+        groups[0] = [case for case in groups[0] if case[1].dtype.kind in "fb"]
+        fits = np.clip(np.nan_to_num(x, posinf=100, neginf=0), 0, 100)
+        groups.append([(f"to {n}", itf.asarray(fits).astype(n), 0.0) for n in NAMES])
+    alone = [[case] for cases in groups for case in cases]
+    check(groups, ("tile", "cub.iterator"))
+    check(alone, ("cub.pointers",))
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_composites(name: str) -> None:
+    x = edge_values(name, SIZE, 9)
+    rows = [op for op in OPS.values() if op.kind == COMPOSITE and op.name != "mean"]
+    cases = [
+        (op.name, getattr(itf, op.name)(x, *((-1, 2) if op.name == "clip" else ())), 8.0)
+        for op in rows
+    ]
+    check([cases])
+
+
+def exact(name: str, size: int) -> np.ndarray:
+    """Return values whose every partial sum and product is exact, whatever the order."""
+    if name not in FLOATS:
+        return edge_values(name, size, size)
+    x = np.random.default_rng(size).choice([0.5, -0.5, 1, -1, 2, -2], size).astype(name)
+    x[1::2] = 1 / x[: size // 2 * 2 : 2]
+    return x
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reductions_with_prologue_and_epilogue(name: str) -> None:
+    scalar = np.dtype(name).type(1)
+    groups: list[list[Case]] = []
+    for size in (0, 1, 2, SIZE):
+        values = {"exact": exact(name, size)}
+        if name in FLOATS and size:
+            values["nan"] = edge_values(name, size, size) + 0.0  # a tie of zeros has no sign
+            values["inf"] = np.where(np.isnan(values["nan"]), 1, values["nan"])
+        for kind, x in values.items():
+            lazy = itf.asarray(x)
+            rows = [op for op in REDUCTIONS if (size or op.of_nothing)]
+            if kind != "exact":
+                rows = [op for op in rows if op.name not in ("sum", "prod")]
+            plain = [(op, getattr(itf, op.name)(lazy)) for op in rows]
+            mapped = [(op, getattr(itf, op.name)(lazy * scalar)) for op in rows]
+            after = [(op, (one + 1) * scalar - one) for op, one in mapped]
+            for pairs in (plain, mapped, after):
+                cases = [(f"{op.name}({kind} {name}[{size}])", one, 0.0) for op, one in pairs]
+                groups += [cases, *([case] for case in cases)] if size == SIZE else [cases]
+            if size:
+                few = edge_values("int8", size, size).astype(name)
+                groups.append([(f"mean({name}[{size}])", itf.mean(few), 0.0)])
+    check(groups, ("cub.iterator",))
+
+
+def test_values_carried_from_pass_to_pass() -> None:
+    x = np.random.default_rng(0).integers(-50, 50, SIZE)
+    lazy = itf.asarray(x)
+    centred = lazy - lazy.min()
+    spread = centred / ((centred * centred).max() + 1)
+    assert plan_for("tile", spread).passes == 3
+    check([[("spread", spread, 0.0)], [("total", centred.sum() * 2 + lazy.max(), 0.0)]])
+
+
+SHAPES = [(257,), (1,), (3, 5, 7), (13, 1, 29), (0,), ()]
+
+
+def view(array: np.ndarray, how: int) -> np.ndarray:
+    """Return another array of the same shape and values, laid out differently."""
+    if array.ndim == 0 or how == 0:
+        return array
+    if how == 1:
+        return np.asfortranarray(array)
+    if how == 2:
+        return np.ascontiguousarray(np.flip(array))[(slice(None, None, -1),) * array.ndim]
+    if how == 3:
+        return np.broadcast_to(array[..., :1], array.shape)
+    if how == 4:  # a start that no vector is aligned to
+        return np.append(array.ravel()[:1], array)[1:].reshape(array.shape)
+    return np.repeat(array, 3, axis=-1)[..., ::3]
+
+
+def drawn(seed: int) -> Case:
+    """Return a random expression over arrays of random dtypes and layouts."""
+    draw = random.Random(seed)
+    shape = draw.choice(SHAPES)
+    arrays = [
+        view(edge_values(draw.choice(NAMES), int(np.prod(shape)), seed + k).reshape(shape),
+             draw.randrange(6))
+        for k in range(draw.randint(1, 4))
+    ]  # fmt: skip
+    if len(shape) > 1:  # one row and one column, which broadcast
+        arrays += [edge_values("int16", shape[-1], seed), edge_values("float32", shape[0], seed)
+                   .reshape(-1, *(1,) * (len(shape) - 1))]  # fmt: skip
+    return f"seed {seed}", random_expression(seed, arrays, draw.randint(1, 30)), 0.0
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_expressions(part: int) -> None:
+    # New expressions every time; ITFUSE_SEED=<the seed shown> draws one of them again.
+    chosen = os.environ.get("ITFUSE_SEED")
+    first = int(chosen) if chosen else random.SystemRandom().randrange(2**31)
+    check([[drawn(first + k)] for k in range(1 if chosen else 30)])
+
+
+def test_the_sweep_sees_a_wrong_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.float32([1, 2, 3])
+    cases = [("multiply", itf.multiply(x, np.float32(3)) + x, 0.0)]
+    check([cases])
+    monkeypatch.setitem(OPS["multiply"].cpp, "f", "{0}")
+    for strategy in STRATEGIES:
+        with pytest.raises(AssertionError, match="multiply by " + strategy):
+            check([cases], (strategy,))
+    monkeypatch.undo()
+    monkeypatch.setitem(OPS["maximum"].cpp, "f", "{0}")
+    with pytest.raises(AssertionError, match="max by cub"):
+        check([[("max", (itf.asarray(x) * 2).max(), 0.0)]], ("cub.iterator",))
+
+
+def test_a_kernel_that_writes_outside_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy = itf.asarray(np.arange(10, dtype="f4")) * 2
+
+    right = generated.lower_tile
+
+    def broken(stage: Any, name: str) -> Any:
+        kernel = right(stage, name)
+        source = kernel.source.replace("last < s.n", "last <= s.n")
+        assert source != kernel.source
+        return dataclasses.replace(kernel, source=source)
+
+    monkeypatch.setattr(generated, "lower_tile", broken)
+    with pytest.raises(host_cpp.HostError, match="outside"):
+        check([[("twice", lazy, 0.0)]], ("tile",))
