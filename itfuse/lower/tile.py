@@ -18,7 +18,7 @@ from itfuse.plan.order import leaf
 from itfuse.plan.stages import Program, Stage
 
 ACCESS = """\
-// Vectors of 1 to 16 bytes; streaming, because a pass reads and writes each element once.
+// Vectors of 1 to 16 bytes, with the default cache policy (docs/performance.md).
 template <int BYTES> struct Raw;
 template <> struct Raw<1> { typedef char type; };
 template <> struct Raw<2> { typedef short type; };
@@ -38,7 +38,7 @@ __device__ __forceinline__ void load(Vec<T, V>& to, const T* from, bool aligned)
   if (aligned) {
 #pragma unroll
     for (int k = 0; k < (int)sizeof(to) / BYTES; ++k) {
-      reinterpret_cast<raw*>(&to)[k] = __ldcs(reinterpret_cast<const raw*>(from) + k);
+      reinterpret_cast<raw*>(&to)[k] = reinterpret_cast<const raw*>(from)[k];
     }
   } else {
 #pragma unroll
@@ -52,7 +52,7 @@ __device__ __forceinline__ void store(T* to, const Vec<T, V>& from, bool aligned
   if (aligned) {
 #pragma unroll
     for (int k = 0; k < (int)sizeof(from) / BYTES; ++k) {
-      __stcs(reinterpret_cast<raw*>(to) + k, reinterpret_cast<const raw*>(&from)[k]);
+      reinterpret_cast<raw*>(to)[k] = reinterpret_cast<const raw*>(&from)[k];
     }
   } else {
 #pragma unroll
