@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # the functions of the op table
 
     def __getattr__(name: str) -> Callable[..., Any]: ...
 
+
 __all__ = [
     "AliasError",
     "Array",

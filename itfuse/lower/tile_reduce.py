@@ -232,8 +232,9 @@ def _kernel(stage: Stage, state: StateLayout) -> str:
         "  }\n",
     ])  # fmt: skip
     finish_loads = "".join(load_text(stage, slot, 0) for slot in stage.finish.slots)
+    bounds = f"__launch_bounds__({_bounds(stage)})"
     return "".join([
-        f'extern "C" __global__ void __launch_bounds__({_bounds(stage)}) SYMBOL(const State s) {{\n',
+        f'extern "C" __global__ void {bounds} SYMBOL(const State s) {{\n',
         f"  constexpr int V = {lanes};\n",
         "  Item whole = identity();\n",
         f"  const int rounds = s.n < {LARGE} ? 1 : {LARGE_LEAF // LEAF};\n",

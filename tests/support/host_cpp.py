@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-FLAGS = ("-O1", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-fno-fast-math", "-fPIC", "-shared")
+FLAGS = ("-O1", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-fno-fast-math",
+         "-fno-strict-aliasing", "-fPIC", "-shared")  # fmt: skip
 """No contraction and no fast math: each operation rounds to its own type, as NumPy's does."""
 
 LIMIT = 4096
@@ -231,6 +232,30 @@ class HostLibrary:
             return out
 
         return _same_twice(once, name)
+
+    def launch(self, symbol: str, state: bytes, blocks: int, threads: int) -> None:
+        """Run a kernel: its blocks one after another, the threads of a block in turns.
+
+        Parameters
+        ----------
+        symbol : str
+            The kernel; the source has `ITF_HOST_LAUNCH(symbol, State)` behind it.
+        state : bytes
+            Its argument.
+        blocks, threads : int
+            Blocks of the grid and threads of a block, a multiple of 32.
+
+        Raises
+        ------
+        HostError
+            If threads wait for each other forever, or the state block is written to.
+        """
+        run = _Run()
+        launch = self._library[f"{symbol}_launch"]
+        with _State(run, "state", state):
+            sizes = ctypes.c_longlong(blocks), ctypes.c_longlong(threads)
+            if launch(ctypes.c_void_p(run.state), *sizes):
+                raise HostError(f"the threads of {symbol} wait for each other forever")
 
     def _prepare(
         self, fill: int, item: np.dtype[Any], out: np.dtype[Any] | None = None, **symbols: str

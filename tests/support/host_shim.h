@@ -12,9 +12,13 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucontext.h>
 
 // After the headers, because they use some of these words themselves.
 #define __device__
+#define __global__
+#define __launch_bounds__(...)
+#define __shared__ static  // blocks run one after another
 #define __host__
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
@@ -99,3 +103,106 @@ template <typename T> static inline T __ldcs(const T* p) { return *p; }
 template <typename T> static inline T __ldcg(const T* p) { return *p; }
 template <typename T> static inline void __stcs(T* p, T value) { *p = value; }
 template <typename T> static inline void __stcg(T* p, T value) { *p = value; }
+
+// ---- kernels: blocks one after another, the threads of a block as fibers ----
+struct itf_host_dim {
+  unsigned x, y, z;
+};
+static itf_host_dim threadIdx, blockIdx, blockDim, gridDim;
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+struct itf_host_barrier {
+  int alive, arrived;
+  unsigned passed;
+};
+static struct {
+  ucontext_t scheduler, fiber[1024];
+  bool done[1024];
+  itf_host_barrier all, warp[32];
+  unsigned long long slot[1024];
+  void (*body)(void*);
+  void* state;
+  bool moved;
+} itf_host_block;
+
+static inline void itf_host_pass(itf_host_barrier& barrier) {
+  if (barrier.alive == 0 || barrier.arrived < barrier.alive) return;
+  barrier.arrived = 0;
+  ++barrier.passed;
+  itf_host_block.moved = true;
+}
+static inline void itf_host_wait(itf_host_barrier& barrier) {
+  const unsigned before = barrier.passed;
+  ++barrier.arrived;
+  itf_host_pass(barrier);
+  while (barrier.passed == before) {
+    swapcontext(&itf_host_block.fiber[threadIdx.x], &itf_host_block.scheduler);
+  }
+}
+static inline void __syncthreads() { itf_host_wait(itf_host_block.all); }
+static inline void __threadfence() {}
+static inline unsigned atomicAdd(unsigned* p, unsigned value) {
+  const unsigned before = *p;
+  *p += value;
+  return before;
+}
+template <typename T> static inline T __shfl_down_sync(unsigned, T value, int distance) {
+  itf_host_barrier& warp = itf_host_block.warp[threadIdx.x / 32];
+  memcpy(&itf_host_block.slot[threadIdx.x], &value, sizeof(T));
+  itf_host_wait(warp);
+  T found = value;
+  if (threadIdx.x % 32 + distance < 32) {
+    memcpy(&found, &itf_host_block.slot[threadIdx.x + distance], sizeof(T));
+  }
+  itf_host_wait(warp);  // before anyone writes the next value
+  return found;
+}
+static void itf_host_fiber() {
+  itf_host_block.body(itf_host_block.state);
+  const unsigned thread = threadIdx.x;
+  itf_host_block.done[thread] = itf_host_block.moved = true;
+  --itf_host_block.all.alive;
+  --itf_host_block.warp[thread / 32].alive;
+  itf_host_pass(itf_host_block.all);
+  itf_host_pass(itf_host_block.warp[thread / 32]);
+}
+// Returns 1 if threads wait for each other for ever.
+static int itf_host_run_block(int threads) {
+  static char stacks[1024][1 << 15];
+  auto& block = itf_host_block;
+  block.all = {threads, 0, 0};
+  for (int warp = 0; warp < threads / 32; ++warp) block.warp[warp] = {32, 0, 0};
+  for (int thread = 0; thread < threads; ++thread) {
+    getcontext(&block.fiber[thread]);
+    block.fiber[thread].uc_stack.ss_sp = stacks[thread];
+    block.fiber[thread].uc_stack.ss_size = sizeof(stacks[thread]);
+    block.fiber[thread].uc_link = &block.scheduler;
+    block.done[thread] = false;
+    makecontext(&block.fiber[thread], itf_host_fiber, 0);
+  }
+  while (block.all.alive > 0) {
+    block.moved = false;
+    for (int thread = 0; thread < threads; ++thread) {
+      threadIdx.x = (unsigned)thread;
+      if (!block.done[thread]) swapcontext(&block.scheduler, &block.fiber[thread]);
+    }
+    if (!block.moved) return 1;
+  }
+  return 0;
+}
+#define ITF_HOST_LAUNCH(kernel, State)                                                        \
+  static void kernel##_call(void* state) { kernel(*static_cast<const State*>(state)); }       \
+  extern "C" int kernel##_launch(void* state, long long blocks, long long threads) {          \
+    itf_host_block.body = kernel##_call;                                                      \
+    itf_host_block.state = state;                                                             \
+    gridDim.x = (unsigned)blocks;                                                             \
+    blockDim.x = (unsigned)threads;                                                           \
+    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {                                 \
+      if (itf_host_run_block((int)threads)) return 1;                                         \
+    }                                                                                         \
+    return 0;                                                                                 \
+  }

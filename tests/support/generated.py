@@ -1,0 +1,161 @@
+"""An engine that runs the generated C++ of whole plans on the host, all of it compiled at once.
+
+A stage's strategy decides which of its C++ runs: `tile` the kernel, block after block with the
+threads of a block in turns; `cub.pointers` the map of loaded elements; `cub.iterator` the element
+function. For a reduction by `cub` the functions combine in a tree over halves, for want of CUB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from itfuse import Array, engines, ops
+from itfuse.cache import digest
+from itfuse.dtypes import DTYPES
+from itfuse.lower import lower_tile
+from itfuse.lower.cpp import Lowered, lower
+from itfuse.lower.tile import TileKernel
+from itfuse.plan import make_plan
+from itfuse.plan.stages import Plan, Stage
+from support.host_cpp import HostError, HostLibrary
+
+GUARD = 64
+"""Bytes on either side of a kernel's output that must stay as they are."""
+
+
+def plan_for(strategy: str, *expressions: Array) -> Plan:
+    """Plan expressions over host or placeholder arrays as the cuda engine would."""
+    roots = tuple(one._node for one in expressions)
+    return make_plan(roots, device="cuda:0", strategy=strategy)
+
+
+def unit(sources: Iterable[str]) -> str:
+    """Join translation units that use the same names: each in a namespace of its own."""
+    return "".join(f"namespace n{at} {{\n{text}}}\n" for at, text in enumerate(sources))
+
+
+def struct_of(dtypes: Sequence[str]) -> np.dtype[Any]:
+    """Return the dtype of a generated struct."""
+    return np.dtype([(f"r{at}", name) for at, name in enumerate(dtypes)], align=True)
+
+
+class HostEngine:
+    """Compiles the stages of `plans` together; `run` then runs one of them."""
+
+    name = "host"
+
+    def __init__(self, plans: Iterable[Plan]) -> None:
+        self.stages = {digest(s): s for plan in plans for s in plan.stages}
+        self.lowered = {key: lower(stage, f"h_{key}") for key, stage in self.stages.items()}
+        self.tiles: dict[str, TileKernel] = {}
+        sources = []
+        for key, stage in self.stages.items():
+            source = self.lowered[key].source
+            if stage.strategy == "cub.pointers" and "map" in self.lowered[key].functions:
+                source += _map_at(stage, self.lowered[key])
+            sources.append(source)
+            if stage.strategy == "tile":
+                tile = self.tiles[key] = lower_tile(stage, f"h_{key}")
+                sources.append(tile.source + f"ITF_HOST_LAUNCH({tile.symbol}, State)\n")
+        self.library = HostLibrary(unit(sources))
+
+    def run(self, plan: Plan, *expressions: Array) -> tuple[Any, ...]:
+        """Return the results of `plan`, which was made for these expressions."""
+        data = {node: array for one in expressions for node, array in one._data.items()}
+        return engines.run(plan, data, engine=self)
+
+    def build_key(self) -> tuple[Any, ...]:
+        return ("host", str(self.library.path))
+
+    def build(self, stage: Stage) -> Any:
+        key = digest(stage)
+        if key in self.tiles:
+            return lambda *run: self._tile(self.tiles[key], *run)
+        return lambda *run: self._functions(self.lowered[key], *run)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return np.empty(shape, dtype)
+
+    def on(self, stream: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def _functions(
+        self, lowered: Lowered, stage: Stage, operands: list[Any], outputs: list[Any]
+    ) -> None:
+        raw = _addresses(stage, operands)
+        item = struct_of(stage.element.result_dtypes)
+        if stage.primitive == "reduce":
+            assert stage.finish is not None
+            init = tuple(ops.identity(one.op, np.dtype(one.dtype)) for one in stage.combine)
+            got = self.library.reduce(
+                lowered.name, lowered.state.pack(stage, raw), stage.size, item, init,
+                lowered.finish_state.pack(stage, raw), struct_of(stage.finish.result_dtypes),
+            )  # fmt: skip
+        elif stage.strategy == "cub.pointers" and "map" in lowered.functions:
+            state = np.frombuffer(lowered.map_state.pack(stage, raw) or bytes(8), "u1").copy()
+            places = [state.ctypes.data, *(raw[slot] for slot in lowered.pointers)]
+            call = np.array(places, "u8").tobytes()
+            got = self.library.transform(f"{lowered.name}_map_at", call, stage.size, item)
+        else:
+            state_bytes = lowered.state.pack(stage, raw)
+            got = self.library.transform(lowered.name, state_bytes, stage.size, item)
+        for at, out in enumerate(outputs):
+            out[...] = got[f"r{at}"].reshape(out.shape)
+
+    def _tile(
+        self, tile: TileKernel, stage: Stage, operands: list[Any], outputs: list[Any]
+    ) -> None:
+        """Run the kernel twice: other alignments, another filling, another grid."""
+        raw = _addresses(stage, operands)
+        spans = tile.spans(stage.size)
+        partial = np.empty(spans * tile.partial, "u1")
+        finished = np.zeros(1, "u4")
+        extra = (partial.ctypes.data, finished.ctypes.data) if tile.partial else ()
+        for fill, shift in ((0xA5, 0), (0x5A, 1)):
+            partial[:] = fill
+            rooms = [np.full(out.nbytes + 3 * GUARD, fill, "u1") for out in outputs]
+            starts = [
+                GUARD + -room.ctypes.data % 16 + shift * out.itemsize
+                for room, out in zip(rooms, outputs, strict=True)
+            ]
+            places = [room.ctypes.data + at for room, at in zip(rooms, starts, strict=True)]
+            state = tile.state.pack(stage, raw, places, extra)
+            # A reduction's grid may be smaller than its leaves are many.
+            grid = min(spans, 2) if tile.partial and shift else spans
+            self.library.launch(tile.symbol, state, grid, tile.block)
+            if finished[0]:
+                raise HostError(f"{tile.symbol} leaves its count at {finished[0]}")
+            for room, start, out in zip(rooms, starts, outputs, strict=True):
+                end = start + out.nbytes
+                if (room[:start] != fill).any() or (room[end:] != fill).any():
+                    raise HostError(f"{tile.symbol} writes outside its output\n{tile.source}")
+                got = room[start:end].view(out.dtype).reshape(out.shape)
+                if shift and got.tobytes() != out.tobytes():
+                    raise HostError(f"{tile.symbol}: alignment or filling shows\n{tile.source}")
+                out[...] = got
+
+
+def _addresses(stage: Stage, operands: list[Any]) -> list[Any]:
+    return [
+        x.item() if source.kind == "scalar" else x.ctypes.data
+        for source, x in zip(stage.inputs, operands, strict=True)
+    ]
+
+
+def _map_at(stage: Stage, lowered: Lowered) -> str:
+    """Write `<name>_map_at_element`, which loads elements and calls `<name>_map` as CUB does."""
+    loads = [
+        f"static_cast<{DTYPES[stage.inputs[slot].dtype].cpp}*>(s[{at + 1}]) + i"
+        for at, slot in enumerate(lowered.pointers)
+    ]
+    arguments = [*(["s[0]"] if lowered.map_state.fields else []), *loads, "out"]
+    return (
+        f'extern "C" void {lowered.name}_map_at_element(void* state, void* index, void* out) {{\n'
+        "  void* const* const s = static_cast<void* const*>(state);\n"
+        "  const long long i = *static_cast<const long long*>(index);\n"
+        f"  {lowered.name}_map({', '.join(arguments)});\n}}\n"
+    )
