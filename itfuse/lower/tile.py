@@ -8,7 +8,7 @@ share it).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from itfuse.dtypes import DTYPES
@@ -61,6 +61,36 @@ __device__ __forceinline__ void store(T* to, const Vec<T, V>& from, bool aligned
 }
 """
 
+ROW = """\
+// Loads V elements of a row that are `step` bytes apart. Where `step` is C elements, C of -1 to 4,
+// they come from whole vectors: all they hold, the same backwards, or every C-th element of C of
+// them (which end one element before the next one of the row: there must be one `more`).
+constexpr int ANY = 9;
+template <int C, typename T, int V>
+__device__ __forceinline__ void row(Vec<T, V>& to, const char* p, long long step, bool more) {
+  if (C == 0) {
+    const T all = *reinterpret_cast<const T*>(p);
+#pragma unroll
+    for (int k = 0; k < V; ++k) to.at[k] = all;
+    return;
+  }
+  constexpr int COUNT = C == ANY || C < 2 ? 1 : C;
+  const T* from = reinterpret_cast<const T*>(p) - (C == -1 ? V - 1 : 0);
+  if (C != ANY && (COUNT == 1 || more) && is_aligned<T, V>(from)) {
+    Vec<T, V> part[COUNT];
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) load(part[k], from + k * V, true);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      to.at[k] = C == -1 ? part[0].at[V - 1 - k] : part[k * COUNT / V].at[k * COUNT % V];
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < V; ++k) to.at[k] = *reinterpret_cast<const T*>(p + k * step);
+  }
+}
+"""
+
 
 @dataclass(frozen=True)
 class TileKernel:
@@ -80,6 +110,8 @@ class TileKernel:
         Elements of the domain for one block; 0 for a reduction, which goes leaf by leaf.
     partial : int
         Bytes of a leaf's partial result; 0 for a kernel without scratch memory.
+    grid : callable, optional
+        Stage -> blocks, for a kernel that does not walk the flat domain.
     """
 
     symbol: str
@@ -88,10 +120,13 @@ class TileKernel:
     block: int
     span: int
     partial: int = 0
+    grid: Callable[[Stage], int] | None = None
 
-    def spans(self, size: int) -> int:
-        """Return how many spans cover `size` elements, at least one."""
-        return max(1, -(-size // (self.span or leaf(size))))
+    def spans(self, stage: Stage) -> int:
+        """Return how many blocks or leaves cover the domain, at least one."""
+        if self.grid is not None:
+            return self.grid(stage)
+        return max(1, -(-stage.size // (self.span or leaf(stage.size))))
 
 
 def by_layout(stage: Stage, slots: Sequence[int], layout: str) -> list[int]:
@@ -102,25 +137,73 @@ def by_layout(stage: Stage, slots: Sequence[int], layout: str) -> list[int]:
 
 
 def index_begin(rank: int, index: str) -> str:
-    """Decode the flat index into one index an axis; `index_next` moves on by one element."""
+    """Decode the flat index into one index an axis, in 32 bits where the domain allows it."""
     if not rank:
         return ""
-    lines = [f"  long long rest = {index};\n"]
-    for axis in range(rank - 1, 0, -1):
-        lines.append(f"  long long i{axis} = rest % s.size[{axis}];\n")
-        lines.append(f"  rest /= s.size[{axis}];\n")
-    lines.append("  long long i0 = rest;\n")
-    return "".join(lines)
+
+    def decode(kind: str) -> str:
+        lines = [f"    {kind} rest = ({kind}){index};\n"]
+        for axis in range(rank - 1, 0, -1):
+            lines.append(f"    i{axis} = rest % ({kind})s.size[{axis}];\n")
+            lines.append(f"    rest /= ({kind})s.size[{axis}];\n")
+        lines.append("    i0 = rest;\n")
+        return "".join(lines)
+
+    names = ", ".join(f"i{axis}" for axis in range(rank))
+    return (
+        f"  long long {names};\n  if (s.n <= 0x7fffffff) {{\n{decode('unsigned')}"
+        f"  }} else {{\n{decode('long long')}  }}\n"
+    )
 
 
-def index_next(rank: int) -> str:
+def _next_index(rank: int) -> str:
     """Move the indices on to the next element, the last axis fastest."""
-    if not rank:
-        return ""
     text = "++i0;"
     for axis in range(1, rank):
         text = f"if (++i{axis} == s.size[{axis}]) {{ i{axis} = 0; {text} }}"
-    return f"    {text}\n"
+    return text
+
+
+def _place(stage: Stage, slot: int, rank: int) -> str:
+    offset = " + ".join(f"i{axis} * s.step{slot}[{axis}]" for axis in range(rank))
+    return f"reinterpret_cast<const char*>(s.x{slot}) + ({offset})"
+
+
+def row_loads(stage: Stage, slots: Sequence[int], rank: int) -> str:
+    """Load a vector of each strided input; it stays in the row, of which `left` are left."""
+    text = ""
+    for slot in by_layout(stage, slots, "strided"):
+        source = stage.inputs[slot]
+        apart = "ANY" if source.inner is None else source.inner
+        text += f"  Vec<{DTYPES[source.dtype].cpp}, V> e{slot};\n"
+        text += f"  row<{apart}>(e{slot}, {_place(stage, slot, rank)},\n"
+        text += f"      s.step{slot}[{rank - 1}], left > V);\n"
+    return text
+
+
+def strided_loads(stage: Stage, slots: Sequence[int], rank: int) -> str:
+    """Load a vector of each strided input at the decoded indices.
+
+    A vector that stays within one row is loaded by `row`, in vectors where addresses allow it;
+    one that does not is walked element by element.
+    """
+    strided = by_layout(stage, slots, "strided")
+    if not strided:
+        return ""
+    declared = walk = ""
+    for slot in strided:
+        cpp = DTYPES[stage.inputs[slot].dtype].cpp
+        declared += f"  Vec<{cpp}, V> e{slot};\n"
+        walk += f"      e{slot}.at[k] = *reinterpret_cast<const {cpp}*>(\n"
+        walk += f"          {_place(stage, slot, rank)});\n"
+    loads = row_loads(stage, strided, rank)
+    rows = "".join(f"  {line}\n" for line in loads.splitlines() if not line.startswith("  Vec<"))
+    return (
+        f"  const long long left = s.size[{rank - 1}] - i{rank - 1};  // elements of this row\n"
+        f"{declared}  if (left >= V) {{\n{rows}  }} else {{\n"
+        f"#pragma unroll\n    for (int k = 0; k < V; ++k) {{\n{walk}"
+        f"      {_next_index(rank)}\n    }}\n  }}\n"
+    )
 
 
 def vector_loads(stage: Stage, slots: Sequence[int], begin: str, aligned_at: str) -> str:
@@ -135,14 +218,13 @@ def vector_loads(stage: Stage, slots: Sequence[int], begin: str, aligned_at: str
     return "".join(lines)
 
 
-def element_values(stage: Stage, slots: Sequence[int], rank: int) -> str:
-    """Name element k of every loaded vector, and load the strided inputs there."""
-    lines = [
+def element_values(stage: Stage, slots: Sequence[int]) -> str:
+    """Name element k of every loaded vector."""
+    return "".join(
         f"    const {DTYPES[stage.inputs[slot].dtype].cpp} x{slot} = e{slot}.at[k];\n"
-        for slot in by_layout(stage, slots, "linear")
-    ]
-    lines += ["  " + load_text(stage, slot, rank) for slot in by_layout(stage, slots, "strided")]
-    return "".join(lines)
+        for layout in ("linear", "strided")
+        for slot in by_layout(stage, slots, layout)
+    )
 
 
 def fixed_values(stage: Stage, slots: Sequence[int]) -> str:

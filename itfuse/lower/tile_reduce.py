@@ -14,13 +14,14 @@ from itfuse.lower.cpp import expression, index_text, load_text, prelude, struct_
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import (
     ACCESS,
+    ROW,
     TileKernel,
     by_layout,
     element_values,
     fixed_values,
     index_begin,
-    index_next,
     program_text,
+    strided_loads,
     vector_loads,
 )
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS
@@ -113,6 +114,7 @@ def lower_reduce(stage: Stage, name: str) -> TileKernel:
     source = "".join([
         prelude(stage),
         ACCESS,
+        ROW if stage.strided else "",
         _SHUFFLE,
         _FRESH,
         struct_text("Item", [f"{cpp} r{at};" for at, cpp in enumerate(members)]),
@@ -223,12 +225,12 @@ def _kernel(stage: Stage, state: StateLayout) -> str:
     vector = "".join([
         vector_loads(stage, slots, "begin", ""),
         index_begin(state.rank, "begin"),
+        strided_loads(stage, slots, state.rank),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         "    Item b;\n",
-        element_values(stage, slots, state.rank),
+        element_values(stage, slots),
         program_text(stage.element, "b.r{at} = {value};", "    "),
         "    lane[k] = combine(lane[k], b);\n",
-        index_next(state.rank),
         "  }\n",
     ])  # fmt: skip
     finish_loads = "".join(load_text(stage, slot, 0) for slot in stage.finish.slots)

@@ -14,12 +14,13 @@ from itfuse.lower.cpp import index_text, load_text, prelude, struct_text
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import (
     ACCESS,
+    ROW,
     TileKernel,
     element_values,
     fixed_values,
     index_begin,
-    index_next,
     program_text,
+    strided_loads,
     vector_loads,
 )
 from itfuse.plan.stages import Stage
@@ -43,14 +44,15 @@ def lower_transform(stage: Stage, name: str) -> TileKernel:
     source = "".join([
         prelude(stage),
         ACCESS,
+        ROW if stage.strided else "",
         struct_text("State", [declaration for declaration, _ in state.fields]),
-        _one(stage, state),
+        one_function(stage, state),
         _kernel(stage, state, vector).replace("SYMBOL", symbol),
     ])  # fmt: skip
     return TileKernel(symbol, source, state, BLOCK, BLOCK * vector)
 
 
-def _one(stage: Stage, state: StateLayout) -> str:
+def one_function(stage: Stage, state: StateLayout) -> str:
     """Write the transform of a single element, for the ends."""
     loads = "".join(load_text(stage, slot, state.rank) for slot in state.slots)
     index = index_text(state.rank) if state.rank else ""
@@ -82,12 +84,12 @@ def _kernel(stage: Stage, state: StateLayout, vector: int) -> str:
         "  const long long begin = head + at * V;\n",
         vector_loads(stage, state.slots, "begin", " + head"),
         fixed_values(stage, state.slots),
-        *(f"  Vec<{cpp}, V> o{at};\n" for at, cpp in enumerate(outputs)),
         index_begin(state.rank, "begin"),
+        strided_loads(stage, state.slots, state.rank),
+        *(f"  Vec<{cpp}, V> o{at};\n" for at, cpp in enumerate(outputs)),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
-        element_values(stage, state.slots, state.rank),
+        element_values(stage, state.slots),
         program_text(stage.element, "o{at}.at[k] = {value};", "    "),
-        index_next(state.rank),
         "  }\n",
         *(f"  store(s.y{at} + begin, o{at}, is_aligned<{cpp}, V>(s.y{at} + head));\n"
           for at, cpp in enumerate(outputs)),

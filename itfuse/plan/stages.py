@@ -84,6 +84,12 @@ class Input:
         For `strided`: step in bytes along each of the stage's `dims`. Not part of the key.
     elements : int
         Distinct elements read. Not part of the key.
+    inner : int or None
+        For `strided`: elements from one to the next along the last of `dims`, if -1 to 4, so that
+        vectors can be loaded.
+    turned : int or None
+        For `strided`: the axis of `dims`, not the last, along which it is contiguous, if both are
+        long enough to be worth turning squares of it.
     """
 
     kind: str
@@ -92,6 +98,8 @@ class Input:
     source: Node | tuple[int, int]
     strides: tuple[int, ...] = ()
     elements: int = 1
+    inner: int | None = None
+    turned: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -178,7 +186,7 @@ class Stage:
                 self.element,
                 self.combine,
                 self.finish,
-                tuple((i.kind, i.dtype, i.layout) for i in self.inputs),
+                tuple((i.kind, i.dtype, i.layout, i.inner, i.turned) for i in self.inputs),
                 tuple(o.dtype for o in self.outputs),
                 len(self.dims) if self.strided else 1,
             )

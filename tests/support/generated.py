@@ -111,7 +111,7 @@ class HostEngine:
     ) -> None:
         """Run the kernel twice: other alignments, another filling, another grid."""
         raw = _addresses(stage, operands)
-        spans = tile.spans(stage.size)
+        spans = tile.spans(stage)
         partial = np.empty(spans * tile.partial, "u1")
         finished = np.zeros(1, "u4")
         extra = (partial.ctypes.data, finished.ctypes.data) if tile.partial else ()

@@ -49,7 +49,7 @@ class TileBuilt:
         """Queue one run; the arguments are those of `CubBuilt`."""
         kernel = self.kernel
         block = getattr(self._local, "block", None) or self._block()
-        grid = kernel.spans(stage.size)
+        grid = kernel.spans(stage)
         extra: tuple[int, ...] = ()
         if kernel.partial:
             # The scratch goes back to CuPy's pool at once; the pool reuses it in stream order.
