@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.cpp import load_text, statements
+from itfuse.lower.cpp import index_type, load_text, place, statements
 from itfuse.lower.layout import StateLayout
 from itfuse.plan.order import leaf
 from itfuse.plan.stages import Program, Stage
@@ -136,37 +136,12 @@ def by_layout(stage: Stage, slots: Sequence[int], layout: str) -> list[int]:
     ]
 
 
-def index_begin(rank: int, index: str) -> str:
-    """Decode the flat index into one index an axis, in 32 bits where the domain allows it."""
-    if not rank:
-        return ""
-
-    def decode(kind: str) -> str:
-        lines = [f"    {kind} rest = ({kind}){index};\n"]
-        for axis in range(rank - 1, 0, -1):
-            lines.append(f"    i{axis} = rest % ({kind})s.size[{axis}];\n")
-            lines.append(f"    rest /= ({kind})s.size[{axis}];\n")
-        lines.append("    i0 = rest;\n")
-        return "".join(lines)
-
-    names = ", ".join(f"i{axis}" for axis in range(rank))
-    return (
-        f"  long long {names};\n  if (s.n <= 0x7fffffff) {{\n{decode('unsigned')}"
-        f"  }} else {{\n{decode('long long')}  }}\n"
-    )
-
-
-def _next_index(rank: int) -> str:
+def _next_index(rank: int, kind: str) -> str:
     """Move the indices on to the next element, the last axis fastest."""
     text = "++i0;"
     for axis in range(1, rank):
-        text = f"if (++i{axis} == s.size[{axis}]) {{ i{axis} = 0; {text} }}"
+        text = f"if (++i{axis} == ({kind})s.size[{axis}]) {{ i{axis} = 0; {text} }}"
     return text
-
-
-def _place(stage: Stage, slot: int, rank: int) -> str:
-    offset = " + ".join(f"i{axis} * s.step{slot}[{axis}]" for axis in range(rank))
-    return f"reinterpret_cast<const char*>(s.x{slot}) + ({offset})"
 
 
 def row_loads(stage: Stage, slots: Sequence[int], rank: int) -> str:
@@ -176,7 +151,7 @@ def row_loads(stage: Stage, slots: Sequence[int], rank: int) -> str:
         source = stage.inputs[slot]
         apart = "ANY" if source.inner is None else source.inner
         text += f"  Vec<{DTYPES[source.dtype].cpp}, V> e{slot};\n"
-        text += f"  row<{apart}>(e{slot}, {_place(stage, slot, rank)},\n"
+        text += f"  row<{apart}>(e{slot}, {place(stage, slot)},\n"
         text += f"      s.step{slot}[{rank - 1}], left > V);\n"
     return text
 
@@ -195,14 +170,15 @@ def strided_loads(stage: Stage, slots: Sequence[int], rank: int) -> str:
         cpp = DTYPES[stage.inputs[slot].dtype].cpp
         declared += f"  Vec<{cpp}, V> e{slot};\n"
         walk += f"      e{slot}.at[k] = *reinterpret_cast<const {cpp}*>(\n"
-        walk += f"          {_place(stage, slot, rank)});\n"
+        walk += f"          {place(stage, slot)});\n"
+    kind = index_type(stage)
     loads = row_loads(stage, strided, rank)
     rows = "".join(f"  {line}\n" for line in loads.splitlines() if not line.startswith("  Vec<"))
     return (
-        f"  const long long left = s.size[{rank - 1}] - i{rank - 1};  // elements of this row\n"
+        f"  const {kind} left = ({kind})s.size[{rank - 1}] - i{rank - 1};  // of this row\n"
         f"{declared}  if (left >= V) {{\n{rows}  }} else {{\n"
         f"#pragma unroll\n    for (int k = 0; k < V; ++k) {{\n{walk}"
-        f"      {_next_index(rank)}\n    }}\n  }}\n"
+        f"      {_next_index(rank, kind)}\n    }}\n  }}\n"
     )
 
 
@@ -229,7 +205,7 @@ def element_values(stage: Stage, slots: Sequence[int]) -> str:
 
 def fixed_values(stage: Stage, slots: Sequence[int]) -> str:
     """Load the inputs of which one element serves all."""
-    return "".join(load_text(stage, slot, 0) for slot in by_layout(stage, slots, "fixed"))
+    return "".join(load_text(stage, slot) for slot in by_layout(stage, slots, "fixed"))
 
 
 def program_text(program: Program, store: str, indent: str = "  ") -> str:

@@ -19,7 +19,6 @@ from itfuse.lower.tile import (
     by_layout,
     element_values,
     fixed_values,
-    index_begin,
     program_text,
     strided_loads,
     vector_loads,
@@ -168,11 +167,10 @@ def _item_functions(stage: Stage) -> str:
 def _one(stage: Stage, state: StateLayout) -> str:
     """Write the element function at an index, for the last leaf."""
     slots = stage.element.slots
-    rank = state.rank
-    loads = "".join(load_text(stage, slot, rank) for slot in slots)
+    loads = "".join(load_text(stage, slot) for slot in slots)
     return (
         "__device__ __forceinline__ Item one(const State& s, const long long i) {\n"
-        f"{index_text(rank) if rank else ''}  Item b;\n{loads}"
+        f"{index_text(stage, state.rank)}  Item b;\n{loads}"
         f"{program_text(stage.element, 'b.r{at} = {value};')}  return b;\n}}\n"
     )
 
@@ -224,7 +222,7 @@ def _kernel(stage: Stage, state: StateLayout) -> str:
     steps = LEAF // (THREADS * lanes)
     vector = "".join([
         vector_loads(stage, slots, "begin", ""),
-        index_begin(state.rank, "begin"),
+        index_text(stage, state.rank, "begin"),
         strided_loads(stage, slots, state.rank),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         "    Item b;\n",
@@ -233,7 +231,7 @@ def _kernel(stage: Stage, state: StateLayout) -> str:
         "    lane[k] = combine(lane[k], b);\n",
         "  }\n",
     ])  # fmt: skip
-    finish_loads = "".join(load_text(stage, slot, 0) for slot in stage.finish.slots)
+    finish_loads = "".join(load_text(stage, slot) for slot in stage.finish.slots)
     bounds = f"__launch_bounds__({_bounds(stage)})"
     return "".join([
         f'extern "C" __global__ void {bounds} SYMBOL(const State s) {{\n',

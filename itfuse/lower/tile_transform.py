@@ -18,7 +18,6 @@ from itfuse.lower.tile import (
     TileKernel,
     element_values,
     fixed_values,
-    index_begin,
     program_text,
     strided_loads,
     vector_loads,
@@ -54,8 +53,8 @@ def lower_transform(stage: Stage, name: str) -> TileKernel:
 
 def one_function(stage: Stage, state: StateLayout) -> str:
     """Write the transform of a single element, for the ends."""
-    loads = "".join(load_text(stage, slot, state.rank) for slot in state.slots)
-    index = index_text(state.rank) if state.rank else ""
+    loads = "".join(load_text(stage, slot) for slot in state.slots)
+    index = index_text(stage, state.rank)
     body = program_text(stage.element, "s.y{at}[i] = {value};")
     return (
         "__device__ __forceinline__ void one(const State& s, const long long i) {\n"
@@ -84,7 +83,7 @@ def _kernel(stage: Stage, state: StateLayout, vector: int) -> str:
         "  const long long begin = head + at * V;\n",
         vector_loads(stage, state.slots, "begin", " + head"),
         fixed_values(stage, state.slots),
-        index_begin(state.rank, "begin"),
+        index_text(stage, state.rank, "begin"),
         strided_loads(stage, state.slots, state.rank),
         *(f"  Vec<{cpp}, V> o{at};\n" for at, cpp in enumerate(outputs)),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 
 from itfuse.expr import Memory, Node, Shape, leaf_names, text, toposort
 from itfuse.ops import INPUT, REDUCTION, SCALAR
-from itfuse.plan.index import aligned_strides, contiguous_strides, inner_step, merge_axes, turned_axis
+from itfuse.plan.index import (
+    aligned_strides,
+    contiguous_strides,
+    inner_step,
+    merge_axes,
+    turned_axis,
+)
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Program, Stage
 
 SHARED_SCALARS = 64
@@ -284,7 +290,8 @@ class _Inputs:
             return Input(kind, dtype, "fixed", source, strides, elements)
         inner = inner_step(strides, itemsize)
         turned = turned_axis(dims, strides, itemsize) if inner is None else None
-        return Input(kind, dtype, "strided", source, strides, elements, inner, turned)
+        moves = tuple(map(bool, strides))
+        return Input(kind, dtype, "strided", source, strides, elements, inner, turned, moves)
 
 
 class _Writer:

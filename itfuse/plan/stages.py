@@ -90,6 +90,8 @@ class Input:
     turned : int or None
         For `strided`: the axis of `dims`, not the last, along which it is contiguous, if both are
         long enough to be worth turning squares of it.
+    moves : tuple of bool
+        For `strided`: whether it moves along each of the stage's `dims`.
     """
 
     kind: str
@@ -100,6 +102,7 @@ class Input:
     elements: int = 1
     inner: int | None = None
     turned: int | None = None
+    moves: tuple[bool, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -186,9 +189,10 @@ class Stage:
                 self.element,
                 self.combine,
                 self.finish,
-                tuple((i.kind, i.dtype, i.layout, i.inner, i.turned) for i in self.inputs),
+                tuple((i.kind, i.dtype, i.layout, i.inner, i.turned, i.moves) for i in self.inputs),
                 tuple(o.dtype for o in self.outputs),
                 len(self.dims) if self.strided else 1,
+                self.wide,
             )
         )
 
@@ -196,6 +200,15 @@ class Stage:
     def strided(self) -> bool:
         """Whether any input needs the index map."""
         return any(i.layout == "strided" for i in self.inputs)
+
+    @property
+    def wide(self) -> bool:
+        """Whether index maps need 64 bits: 2**31 elements, or as many bytes from one to the next.
+
+        Without index maps there is one kind of code, which counts in 64 bits.
+        """
+        steps = (abs(step) for i in self.inputs if i.layout == "strided" for step in i.strides)
+        return self.strided and max(self.size, *steps) >= 1 << 31
 
     @property
     def size(self) -> int:
