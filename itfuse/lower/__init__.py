@@ -9,9 +9,15 @@ from itfuse.lower.tile_turned import lower_turned, side
 from itfuse.plan.stages import Stage
 
 
-def lower_tile(stage: Stage, name: str) -> TileKernel:
-    """Write the tile kernel of a stage, with symbols that start with `name`."""
+def lower_tile(stage: Stage, name: str, aligned: bool = True) -> TileKernel:
+    """Write a variant of the tile kernel of a stage, with symbols that start with `name`.
+
+    The aligned one says by `fits` whether it may run; the other always may. A kernel whose `needs`
+    are None has only one.
+    """
     if stage.primitive == "reduce":
-        return lower_reduce(stage, name)
+        return lower_reduce(stage, name, aligned)
     turned = any(i.turned is not None for i in stage.inputs)
-    return (lower_turned if turned and side(stage) else lower_transform)(stage, name)
+    if turned and side(stage):
+        return lower_turned(stage, name)
+    return lower_transform(stage, name, aligned)

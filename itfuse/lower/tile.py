@@ -1,15 +1,18 @@
 """What every tile kernel shares: vectors, index maps, and how a kernel is described.
 
-A kernel takes one argument, its state block. Contiguous inputs are read in vectors where their
-addresses allow it; an address that does not is read element by element, decided at run time and
-alike for the whole grid (each line of memory is still fetched once, because neighbouring threads
-share it).
+A kernel takes one argument, its state block. It comes in two variants. The aligned one is for
+arrays of which every vector is aligned, and asks no questions: the usual case, and every
+instruction counts. The other asks for each input: one whose addresses do not allow vectors is read
+element by element (each line of memory is still fetched once, because neighbours share it).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from itfuse.dtypes import DTYPES
 from itfuse.lower.cpp import index_type, load_text, place, statements
@@ -29,7 +32,7 @@ template <typename T, int V> struct alignas(sizeof(T) * V <= 16 ? sizeof(T) * V 
   T at[V];
 };
 template <typename T, int V> __device__ __forceinline__ bool is_aligned(const T* p) {
-  return (reinterpret_cast<unsigned long long>(p) & (alignof(Vec<T, V>) - 1)) == 0;
+  return ALIGNED || (reinterpret_cast<unsigned long long>(p) & (alignof(Vec<T, V>) - 1)) == 0;
 }
 template <typename T, int V>
 __device__ __forceinline__ void load(Vec<T, V>& to, const T* from, bool aligned) {
@@ -93,6 +96,70 @@ __device__ __forceinline__ void row(Vec<T, V>& to, const char* p, long long step
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What an aligned kernel asks of a launch.
+
+    Attributes
+    ----------
+    vector : int
+        Elements of a vector.
+    inputs : tuple of (int, int, int)
+        Slot, byte offset and mask: the bits that address + offset must not have.
+    outputs : tuple of int
+        Mask of each output; none for a reduction, which writes element by element.
+    rows : bool
+        Whether vectors must not cross the ends of rows either.
+    """
+
+    vector: int
+    inputs: tuple[tuple[int, int, int], ...]
+    outputs: tuple[int, ...]
+    rows: bool
+
+    def met(self, stage: Stage, operands: Sequence[Any], outputs: Sequence[int]) -> bool:
+        """Return whether a launch with these addresses gives what is asked."""
+        bits = 0
+        for slot, offset, mask in self.inputs:
+            bits |= (operands[slot] + offset) & mask
+        for address, mask in zip(outputs, self.outputs, strict=False):
+            bits |= address & mask
+        return not bits and (not self.rows or self._whole_rows(stage))
+
+    def _whole_rows(self, stage: Stage) -> bool:
+        return stage.dims[-1] % self.vector == 0 and not any(
+            step & mask
+            for slot, _, mask in self.inputs
+            for step in stage.inputs[slot].strides[:-1]
+            if stage.inputs[slot].layout == "strided"
+        )
+
+
+def needs_of(stage: Stage, slots: Sequence[int], vector: int, outputs: bool) -> Needs:
+    """Return what vectors of the inputs `slots`, and of the outputs, ask for."""
+    inputs = []
+    for slot in slots:
+        source = stage.inputs[slot]
+        mask = _mask(source.dtype, vector)
+        if source.layout == "linear":
+            inputs.append((slot, 0, mask))
+        elif source.layout == "strided" and source.inner:
+            # Backwards, a vector ends where the index points.
+            offset = np.dtype(source.dtype).itemsize if source.inner == -1 else 0
+            inputs.append((slot, offset, mask))
+    targets = tuple(_mask(o.dtype, vector) for o in stage.outputs) if outputs else ()
+    return Needs(vector, tuple(inputs), targets, bool(by_layout(stage, slots, "strided")))
+
+
+def _mask(dtype: str, vector: int) -> int:
+    return min(16, np.dtype(dtype).itemsize * vector) - 1
+
+
+def access(aligned: bool) -> str:
+    """Write the vectors of a variant."""
+    return f"constexpr bool ALIGNED = {'true' if aligned else 'false'};\n{ACCESS}"
+
+
+@dataclass(frozen=True)
 class TileKernel:
     """A kernel's text and how to launch it.
 
@@ -112,6 +179,8 @@ class TileKernel:
         Bytes of a leaf's partial result; 0 for a kernel without scratch memory.
     grid : callable, optional
         Stage -> blocks, for a kernel that does not walk the flat domain.
+    needs : Needs, optional
+        What the aligned variant asks of a launch.
     """
 
     symbol: str
@@ -121,6 +190,11 @@ class TileKernel:
     span: int
     partial: int = 0
     grid: Callable[[Stage], int] | None = None
+    needs: Needs | None = None
+
+    def fits(self, stage: Stage, operands: Sequence[Any], outputs: Sequence[int]) -> bool:
+        """Return whether this variant may run with these addresses; the other always may."""
+        return self.needs is None or self.needs.met(stage, operands, outputs)
 
     def spans(self, stage: Stage) -> int:
         """Return how many blocks or leaves cover the domain, at least one."""
@@ -156,11 +230,11 @@ def row_loads(stage: Stage, slots: Sequence[int], rank: int) -> str:
     return text
 
 
-def strided_loads(stage: Stage, slots: Sequence[int], rank: int) -> str:
+def strided_loads(stage: Stage, slots: Sequence[int], rank: int, aligned: bool) -> str:
     """Load a vector of each strided input at the decoded indices.
 
-    A vector that stays within one row is loaded by `row`, in vectors where addresses allow it;
-    one that does not is walked element by element.
+    A vector that stays within one row, as all do in the aligned variant, is loaded by `row`, in
+    vectors where addresses allow it; one that does not is walked element by element.
     """
     strided = by_layout(stage, slots, "strided")
     if not strided:
@@ -174,24 +248,24 @@ def strided_loads(stage: Stage, slots: Sequence[int], rank: int) -> str:
     kind = index_type(stage)
     loads = row_loads(stage, strided, rank)
     rows = "".join(f"  {line}\n" for line in loads.splitlines() if not line.startswith("  Vec<"))
+    left = f"  const {kind} left = ({kind})s.size[{rank - 1}] - i{rank - 1};  // of this row\n"
+    if aligned:
+        return left + loads
     return (
-        f"  const {kind} left = ({kind})s.size[{rank - 1}] - i{rank - 1};  // of this row\n"
-        f"{declared}  if (left >= V) {{\n{rows}  }} else {{\n"
+        f"{left}{declared}  if (left >= V) {{\n{rows}  }} else {{\n"
         f"#pragma unroll\n    for (int k = 0; k < V; ++k) {{\n{walk}"
         f"      {_next_index(rank, kind)}\n    }}\n  }}\n"
     )
 
 
-def vector_loads(stage: Stage, slots: Sequence[int], begin: str, aligned_at: str) -> str:
-    """Load a vector of each linear input at `begin`; its alignment is that of `aligned_at`."""
-    lines = []
+def vector_loads(stage: Stage, slots: Sequence[int], begin: str) -> str:
+    """Load a vector of each linear input at `begin`."""
+    text = ""
     for slot in by_layout(stage, slots, "linear"):
         cpp = DTYPES[stage.inputs[slot].dtype].cpp
-        lines.append(f"  Vec<{cpp}, V> e{slot};\n")
-        lines.append(
-            f"  load(e{slot}, s.x{slot} + {begin}, is_aligned<{cpp}, V>(s.x{slot}{aligned_at}));\n"
-        )
-    return "".join(lines)
+        at = f"s.x{slot} + {begin}"
+        text += f"  Vec<{cpp}, V> e{slot};\n  load(e{slot}, {at}, is_aligned<{cpp}, V>({at}));\n"
+    return text
 
 
 def element_values(stage: Stage, slots: Sequence[int]) -> str:

@@ -13,12 +13,13 @@ from itfuse.dtypes import DTYPES
 from itfuse.lower.cpp import expression, index_text, load_text, prelude, struct_text
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import (
-    ACCESS,
     ROW,
     TileKernel,
+    access,
     by_layout,
     element_values,
     fixed_values,
+    needs_of,
     program_text,
     strided_loads,
     vector_loads,
@@ -102,8 +103,8 @@ _LAST = f"""\
 """
 
 
-def lower_reduce(stage: Stage, name: str) -> TileKernel:
-    """Write the kernel of a reduction, with symbols that start with `name`."""
+def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
+    """Write a variant of the kernel of a reduction, with symbols that start with `name`."""
     assert stage.finish is not None
     slots = sorted({*stage.element.slots, *stage.finish.slots})
     extra = (("Item* partial;", "Q"), ("unsigned* finished;", "Q"))
@@ -112,7 +113,7 @@ def lower_reduce(stage: Stage, name: str) -> TileKernel:
     members = [DTYPES[one.dtype].cpp for one in stage.combine]
     source = "".join([
         prelude(stage),
-        ACCESS,
+        access(aligned),
         ROW if stage.strided else "",
         _SHUFFLE,
         _FRESH,
@@ -121,10 +122,11 @@ def lower_reduce(stage: Stage, name: str) -> TileKernel:
         _BLOCK_TREE,
         struct_text("State", [declaration for declaration, _ in state.fields]),
         _one(stage, state),
-        _kernel(stage, state).replace("SYMBOL", symbol),
+        _kernel(stage, state, aligned).replace("SYMBOL", symbol),
     ])  # fmt: skip
     partial = np.dtype([(f"r{k}", c.dtype) for k, c in enumerate(stage.combine)], align=True)
-    return TileKernel(symbol, source, state, THREADS, 0, partial.itemsize)
+    needs = needs_of(stage, stage.element.slots, _lanes(stage), outputs=False) if aligned else None
+    return TileKernel(symbol, source, state, THREADS, 0, partial.itemsize, needs=needs)
 
 
 def _literal(combine: str, dtype: str) -> str:
@@ -190,40 +192,23 @@ def _lanes(stage: Stage) -> int:
 def _unroll(stage: Stage) -> int:
     """Return how many vectors of each input are in flight.
 
-    Eight of one or two inputs measured best (docs/performance.md); index maps need the registers.
+    Four measured best (docs/performance.md), with two as good and eight worse, for want of
+    registers; index maps need those.
     """
-    slots = stage.element.slots
-    if by_layout(stage, slots, "strided"):
-        return 1
-    return 8 if len(by_layout(stage, slots, "linear")) <= 2 else 4
+    return 1 if by_layout(stage, stage.element.slots, "strided") else 4
 
 
-def _bounds(stage: Stage) -> str:
-    """Return the launch bounds.
-
-    A light map over one input fits 32 registers, so that 8 blocks of 256 fill a multiprocessor;
-    at 34 (an epilogue that divides) 6 fit, which measured 7 % slower. Heavier maps would spill.
-    """
-    light = (
-        _lanes(stage) == LANES
-        and len(stage.combine) == len(by_layout(stage, stage.element.slots, "linear")) == 1
-        and not by_layout(stage, stage.element.slots, "strided")
-        and len(stage.element.instrs) <= 4
-        and all(np.dtype(i.dtype).itemsize <= 4 for i in stage.element.instrs)
-        and not any(ops.OPS[i.op].ulp for i in stage.element.instrs if i.op in ops.OPS)
-    )
-    return f"{THREADS}, 8" if light else f"{THREADS}"
-
-
-def _kernel(stage: Stage, state: StateLayout) -> str:
+def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
+    # Asked for two blocks a multiprocessor, the compiler takes the registers that it needs; asked
+    # for nothing, it stops at 40 or 48 for the sake of occupancy and spills.
     assert stage.finish is not None
     slots = stage.element.slots
     lanes = _lanes(stage)
     steps = LEAF // (THREADS * lanes)
     vector = "".join([
-        vector_loads(stage, slots, "begin", ""),
+        vector_loads(stage, slots, "begin"),
         index_text(stage, state.rank, "begin"),
-        strided_loads(stage, slots, state.rank),
+        strided_loads(stage, slots, state.rank, aligned),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         "    Item b;\n",
         element_values(stage, slots),
@@ -232,9 +217,8 @@ def _kernel(stage: Stage, state: StateLayout) -> str:
         "  }\n",
     ])  # fmt: skip
     finish_loads = "".join(load_text(stage, slot) for slot in stage.finish.slots)
-    bounds = f"__launch_bounds__({_bounds(stage)})"
     return "".join([
-        f'extern "C" __global__ void {bounds} SYMBOL(const State s) {{\n',
+        f'extern "C" __global__ void __launch_bounds__({THREADS}, 2) SYMBOL(const State s) {{\n',
         f"  constexpr int V = {lanes};\n",
         "  Item whole = identity();\n",
         f"  const int rounds = s.n < {LARGE} ? 1 : {LARGE_LEAF // LEAF};\n",

@@ -14,17 +14,18 @@ from itfuse.dtypes import DTYPES
 from itfuse.lower.cpp import place, prelude, struct_text
 from itfuse.lower.layout import state_layout
 from itfuse.lower.tile import (
-    ACCESS,
     ROW,
     TileKernel,
+    access,
     by_layout,
     fixed_values,
     program_text,
     row_loads,
 )
-from itfuse.lower.tile_transform import BLOCK, one_function, vector_width
+from itfuse.lower.tile_transform import one_function, vector_width
 from itfuse.plan.stages import Stage
 
+BLOCK = 256
 SHARED = 48 << 10
 """Bytes of shared memory that every device gives a block without asking."""
 
@@ -45,7 +46,7 @@ def lower_turned(stage: Stage, name: str) -> TileKernel:
     symbol = f"{name}_turned"
     source = "".join([
         prelude(stage),
-        ACCESS,
+        access(aligned=False),
         ROW,
         struct_text("State", [declaration for declaration, _ in state.fields]),
         one_function(stage, state),

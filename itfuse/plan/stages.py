@@ -203,12 +203,10 @@ class Stage:
 
     @property
     def wide(self) -> bool:
-        """Whether index maps need 64 bits: 2**31 elements, or as many bytes from one to the next.
-
-        Without index maps there is one kind of code, which counts in 64 bits.
-        """
-        steps = (abs(step) for i in self.inputs if i.layout == "strided" for step in i.strides)
-        return self.strided and max(self.size, *steps) >= 1 << 31
+        """Whether indices need 64 bits: 2**31 elements, or as many bytes from one to the next."""
+        steps = [abs(step) for i in self.inputs if i.layout == "strided" for step in i.strides]
+        # A margin for the last block, whose threads count past the end.
+        return max([self.size + (1 << 16), *steps]) >= 1 << 31
 
     @property
     def size(self) -> int:
