@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from itfuse.dtypes import DTYPES
-from itfuse.expr import template_of
+from itfuse.expr import call_of, template_of
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.ops import OPS
 from itfuse.plan.stages import Instr, Program, Stage
@@ -138,6 +138,24 @@ def expression(op: str, operands: Sequence[str], dtypes: Sequence[str], result: 
     )
 
 
+def comment(program: Program, target: str) -> str:
+    """Say in NumPy's words what the program computes; `target` takes the result's number `at`."""
+    said: list[str] = []
+    for instr in program.instrs:
+        if instr.op in OPS:
+            said.append(call_of(OPS[instr.op], [said[arg] for arg in instr.args], instr.dtype))
+            said[-1] = said[-1] if len(said[-1]) <= _SAID else f"{instr.op}(...)"
+        else:
+            said.append(_source(instr).removeprefix("s."))
+    names = [target.format(at=at) for at in range(len(program.results))]
+    return "".join(
+        f"// {name} = {said[value]}\n" for name, value in zip(names, program.results, strict=True)
+    )
+
+
+_SAID = 80
+
+
 def statements(program: Program, values: dict[int, str]) -> list[str]:
     """One statement a node; `values` gives the C++ of loads, scalars and combined values."""
     lines: list[str] = []
@@ -179,7 +197,7 @@ def _state(name: str) -> str:
 
 
 def _element(stage: Stage, layout: StateLayout) -> str:
-    lines = [_state_struct(layout, "ElementState")]
+    lines = [_state_struct(layout, "ElementState"), comment(stage.element, "r{at}")]
     lines.append('extern "C" __device__ void SYMBOL(void* state, void* index, void* out) {\n')
     lines.append(_state("ElementState"))
     lines.append("  const long long i = *static_cast<const long long*>(index);\n")
@@ -240,6 +258,7 @@ def _map(stage: Stage, layout: StateLayout, pointers: tuple[int, ...]) -> str:
     if layout.fields:
         lines.append(_state_struct(layout, "MapState"))
         state = "void* state, "
+    lines.append(comment(stage.element, "r{at}"))
     arguments = ", ".join(f"void* e{slot}" for slot in pointers)
     lines.append(f'extern "C" __device__ void SYMBOL({state}{arguments}, void* out) {{\n')
     if state:
@@ -279,6 +298,7 @@ def _finish(stage: Stage, layout: StateLayout) -> str:
     assert stage.finish is not None
     lines = [
         _state_struct(layout, "FinishState"),
+        comment(stage.finish, "r{at}"),
         'extern "C" __device__ void SYMBOL(void* state, void* accumulator, void* out) {\n',
         _state("FinishState"),
         "  const Item a = *static_cast<const Item*>(accumulator);\n",

@@ -10,7 +10,7 @@ import numpy as np
 
 from itfuse import ops
 from itfuse.dtypes import DTYPES
-from itfuse.lower.cpp import expression, index_text, load_text, prelude, struct_text
+from itfuse.lower.cpp import comment, expression, index_text, load_text, prelude, struct_text
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import (
     ROW,
@@ -59,11 +59,16 @@ template <typename T> __device__ __forceinline__ T fresh(const T* p) {
 """
 
 _BLOCK_TREE = f"""\
+// Combines the values of a warp; the result is its first thread's.
+__device__ __forceinline__ Item warp_combine(Item a) {{
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) a = combine(a, from_lane(a, distance));
+  return a;
+}}
 // Combines the values of all threads; the result is thread 0's.
 __device__ __forceinline__ Item block_combine(Item a) {{
   __shared__ Item of_warp[{THREADS // 32}];
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) a = combine(a, from_lane(a, distance));
+  a = warp_combine(a);
   __syncthreads();
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = a;
   __syncthreads();
@@ -91,12 +96,13 @@ _LAST = f"""\
     if (!is_last) return;
     __threadfence();
     const long long leaves = (s.n + leaf_size - 1) / leaf_size;
+    if (leaves <= 32 && threadIdx.x >= 32) return;  // the other warps would hold identities
     a = identity();
 #pragma unroll 8
     for (long long leaf = threadIdx.x; leaf < leaves; leaf += {THREADS}) {{
       a = combine(a, fresh(s.partial + leaf));
     }}
-    a = block_combine(a);
+    a = leaves <= 32 ? warp_combine(a) : block_combine(a);
     if (threadIdx.x == 0) *s.finished = 0;  // ready for the next launch on this stream
   }}
   if (threadIdx.x != 0) return;
@@ -121,12 +127,19 @@ def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
         _item_functions(stage),
         _BLOCK_TREE,
         struct_text("State", [declaration for declaration, _ in state.fields]),
-        _one(stage, state),
+        comment(stage.element, "r{at}") + _one(stage, state),
+        _combined(stage) + comment(stage.finish, "y{at}"),
         _kernel(stage, state, aligned).replace("SYMBOL", symbol),
     ])  # fmt: skip
     partial = np.dtype([(f"r{k}", c.dtype) for k, c in enumerate(stage.combine)], align=True)
     needs = needs_of(stage, stage.element.slots, _lanes(stage), outputs=False) if aligned else None
     return TileKernel(symbol, source, state, THREADS, 0, partial.itemsize, needs=needs)
+
+
+def _combined(stage: Stage) -> str:
+    return "".join(
+        f"// a.r{at} = {one.op} over all r{at}\n" for at, one in enumerate(stage.combine)
+    )
 
 
 def _literal(combine: str, dtype: str) -> str:
@@ -192,10 +205,9 @@ def _lanes(stage: Stage) -> int:
 def _unroll(stage: Stage) -> int:
     """Return how many vectors of each input are in flight.
 
-    Four measured best (docs/performance.md), with two as good and eight worse, for want of
-    registers; index maps need those.
+    Eight measured best (docs/performance.md), four nearly as good; index maps need the registers.
     """
-    return 1 if by_layout(stage, stage.element.slots, "strided") else 4
+    return 1 if by_layout(stage, stage.element.slots, "strided") else 8
 
 
 def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:

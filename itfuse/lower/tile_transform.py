@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.cpp import index_text, index_type, load_text, prelude, struct_text
+from itfuse.lower.cpp import comment, index_text, index_type, load_text, prelude, struct_text
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import (
     ROW,
@@ -49,6 +49,7 @@ def lower_transform(stage: Stage, name: str, aligned: bool) -> TileKernel:
         ROW if stage.strided else "",
         struct_text("State", [declaration for declaration, _ in state.fields]),
         one_function(stage, state),
+        comment(stage.element, "y{at}"),
         f'extern "C" __global__ void __launch_bounds__({BLOCK}) {symbol}(const State s) {{\n',
         f"  constexpr int V = {vector};\n",
         _BEGIN[index_type(stage)] if aligned else _BEGIN_ANYWHERE.replace(

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.cpp import place, prelude, struct_text
+from itfuse.lower.cpp import comment, place, prelude, struct_text
 from itfuse.lower.layout import state_layout
 from itfuse.lower.tile import (
     ROW,
@@ -50,6 +50,7 @@ def lower_turned(stage: Stage, name: str) -> TileKernel:
         ROW,
         struct_text("State", [declaration for declaration, _ in state.fields]),
         one_function(stage, state),
+        comment(stage.element, "y{at}"),
         _kernel(stage, state.rank).replace("SYMBOL", symbol),
     ])  # fmt: skip
     return TileKernel(symbol, source, state, BLOCK, 0, grid=squares)
