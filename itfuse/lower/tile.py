@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from itfuse.dtypes import DTYPES
+from itfuse.errors import Unsupported
 from itfuse.lower.cpp import index_type, load_text, place, statements
 from itfuse.lower.layout import StateLayout
 from itfuse.plan.order import leaf
@@ -93,6 +94,10 @@ __device__ __forceinline__ void row(Vec<T, V>& to, const char* p, long long step
   }
 }
 """
+
+
+MOST_BYTES = 32_764
+"""Bytes that CUDA 12.1 and newer take as the arguments of a kernel."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,13 @@ class TileKernel:
     partial: int = 0
     grid: Callable[[Stage], int] | None = None
     needs: Needs | None = None
+
+    def __post_init__(self) -> None:
+        if self.state.size > MOST_BYTES:
+            raise Unsupported(
+                f"a pass with {len(self.state.slots)} inputs takes {self.state.size:,} bytes of "
+                f"arguments, and a kernel {MOST_BYTES:,}; compute() a part of it first"
+            )
 
     def fits(self, stage: Stage, operands: Sequence[Any], outputs: Sequence[int]) -> bool:
         """Return whether this variant may run with these addresses; the other always may."""

@@ -203,11 +203,16 @@ def _lanes(stage: Stage) -> int:
 
 
 def _unroll(stage: Stage) -> int:
-    """Return how many vectors of each input are in flight.
+    """Return how many vectors of each input are in flight: at most 128 bytes of all together.
 
-    Eight measured best (docs/performance.md), four nearly as good; index maps need the registers.
+    Eight of one float32 input measured best (docs/performance.md); index maps need the registers.
     """
-    return 1 if by_layout(stage, stage.element.slots, "strided") else 8
+    slots = stage.element.slots
+    if by_layout(stage, slots, "strided"):
+        return 1
+    dtypes = [stage.inputs[slot].dtype for slot in by_layout(stage, slots, "linear")]
+    step = _lanes(stage) * sum(np.dtype(dtype).itemsize for dtype in dtypes)
+    return max(1, min(8, 128 // max(step, 1)))
 
 
 def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:

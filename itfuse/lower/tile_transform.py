@@ -50,7 +50,7 @@ def lower_transform(stage: Stage, name: str, aligned: bool) -> TileKernel:
         struct_text("State", [declaration for declaration, _ in state.fields]),
         one_function(stage, state),
         comment(stage.element, "y{at}"),
-        f'extern "C" __global__ void __launch_bounds__({BLOCK}) {symbol}(const State s) {{\n',
+        f'extern "C" __global__ void __launch_bounds__({BLOCK}, 4) {symbol}(const State s) {{\n',
         f"  constexpr int V = {vector};\n",
         _BEGIN[index_type(stage)] if aligned else _BEGIN_ANYWHERE.replace(
             "FIRST", DTYPES[stage.outputs[0].dtype].cpp

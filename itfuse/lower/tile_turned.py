@@ -95,7 +95,7 @@ def _kernel(stage: Stage, rank: int) -> str:
     )
     each = "#pragma unroll\n  for (int c = 0; c < SHARES; ++c) {\n"
     return "".join([
-        f'extern "C" __global__ void __launch_bounds__({BLOCK}) SYMBOL(const State s) {{\n',
+        f'extern "C" __global__ void __launch_bounds__({BLOCK}, 2) SYMBOL(const State s) {{\n',
         f"  constexpr int V = {vector}, T = {t}, SHARES = {t * t // vector // BLOCK};\n",
         *(f"  __shared__ {cpp[s]} t{s}[T][T + 1];\n" for s in turned),
         "  long long rest = blockIdx.x;\n",

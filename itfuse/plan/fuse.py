@@ -251,7 +251,8 @@ class _Inputs:
         return self._add("carried", spot, dtype)
 
     def scalar(self, node: Node) -> int:
-        shared = len(self.rows) >= SHARED_SCALARS and node in self.slot
+        scalars = sum(kind == "scalar" for kind, _, _ in self.rows)
+        shared = scalars >= SHARED_SCALARS and node in self.slot
         return self.slot[node] if shared else self._add("scalar", node, node.dtype.name, True)
 
     def _add(self, kind: str, source: object, dtype: str, again: bool = False) -> int:

@@ -90,7 +90,7 @@ __device__ __forceinline__ void one(const State& s, const long long i) {
   s.y0[i] = v6;
 }
 // y0 = maximum((k1 * x0) + x2, k3)
-extern "C" __global__ void __launch_bounds__(128) bias_relu_aligned_transform(const State s) {
+extern "C" __global__ void __launch_bounds__(128, 4) bias_relu_aligned_transform(const State s) {
   constexpr int V = 4;
   const int begin = ((int)blockIdx.x * 128 + threadIdx.x) * V;
   if (begin + V > (int)s.n) {

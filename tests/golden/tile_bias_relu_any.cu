@@ -90,7 +90,7 @@ __device__ __forceinline__ void one(const State& s, const long long i) {
   s.y0[i] = v6;
 }
 // y0 = maximum((k1 * x0) + x2, k3)
-extern "C" __global__ void __launch_bounds__(128) bias_relu_any_transform(const State s) {
+extern "C" __global__ void __launch_bounds__(128, 4) bias_relu_any_transform(const State s) {
   constexpr int V = 4;
   // Elements before the first aligned vector of the first output.
   const unsigned long long place = reinterpret_cast<unsigned long long>(s.y0);
