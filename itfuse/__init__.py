@@ -17,7 +17,9 @@ array([7., 0.], dtype=float32)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from itfuse import engines
@@ -43,6 +45,14 @@ from itfuse.plan.stages import Note, Plan, Stage
 __version__ = "0.1.0"
 
 globals().update(FUNCTIONS)
+
+
+def load(path: str | os.PathLike[str]) -> int:
+    """Use the compiled code of a file that `itfuse build` made; see `itfuse.ahead.load`."""
+    from itfuse.ahead import load as load_file  # noqa: PLC0415 - needed by few, imports much
+
+    return load_file(Path(path))
+
 
 if TYPE_CHECKING:  # the functions of the op table
 
@@ -71,6 +81,7 @@ __all__ = [
     "config",
     "engines",
     "explain",
+    "load",
     "plan",
     "spec",
     *FUNCTIONS,

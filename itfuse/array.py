@@ -301,6 +301,8 @@ def spec(shape: tuple[int, ...], dtype: Any) -> Array:
     True
     """
     wanted = dtypes.as_dtype(dtype, "spec(...)")
+    if any(size < 0 for size in shape):
+        raise ShapeError(f"spec({tuple(shape)}, ...): a size is negative")
     strides = contiguous_strides(tuple(shape), wanted.itemsize)
     memory = Memory("none", next(_placeholders), strides)
     node = expr.make(INPUT, (), wanted, tuple(shape), memory)

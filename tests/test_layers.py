@@ -20,16 +20,17 @@ LAYERS = (
     ("expr",),
     ("plan",),
     ("lower",),
-    ("cache", "engines"),
+    ("cache", "disk", "engines"),
     ("explain",),
     ("array",),
     ("functions",),
     ("__init__",),
-    ("cli", "bench", "testing", "__main__"),
+    ("cli", "bench", "testing", "__main__", "ahead"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("engines", "cache"),
-                  ("cli", "bench"), ("__main__", "cli")}  # fmt: skip
+                  ("engines", "disk"), ("cli", "bench"), ("__main__", "cli"),
+                  ("__init__", "ahead")}  # fmt: skip
 OPTIONAL = {
     "cupy": ("engines/cuda/", "bench/"), "cuda": ("engines/cuda/",),
     "rich": ("cli.py", "bench/"), "typer": ("cli.py", "bench/"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cuda.compute as cc
@@ -16,7 +16,8 @@ import numpy as np
 from cuda.compute import types as cc_types
 from cuda.compute.op import RawOp
 
-from itfuse import ops
+from itfuse import disk, ops
+from itfuse.cache import FORMAT
 from itfuse.dtypes import DTYPES
 from itfuse.engines.cuda import compile as nvrtc
 from itfuse.errors import CompileError, ItfuseError
@@ -100,6 +101,8 @@ class CubBuilt:
         self.lowered = lowered
         self.arch = arch
         self.capability = capability
+        # Serialized builds differ from process to process; what they were made of does not.
+        self._key = (FORMAT, "cub", arch, repr(stage.key.parts), lowered.source)
         self._local = threading.local()
         self._local.call = self._build(stage)
 
@@ -140,6 +143,17 @@ class CubBuilt:
                 self.lowered.source,
                 str(why),
             ) from why
+
+    def algorithm(self, make: Callable[[], Any]) -> Any:
+        """Return the algorithm that `make` builds, or the one that was kept."""
+        made: list[Any] = []
+
+        def build() -> bytes:
+            made.append(make())
+            return bytes(cc.serialize(made[0]))
+
+        blob = disk.compiled(self._key, nvrtc.versions(), build)
+        return made[0] if made else cc.deserialize(blob)
 
     def op(self, role: str, state: bytes = b"") -> Any:
         """Return the stage's function `role` with this state."""
@@ -202,8 +216,10 @@ class _Transform:
             index = cc.CountingIterator(np.int64(0))
             self.source = {"d_in": cc.TransformIterator(index, element, item)}
             self.op = built.op("copy")
-        self.algorithm = make(
-            **self.source, d_out=self.target, op=self.op, compute_capability=built.capability
+        self.algorithm = built.algorithm(
+            lambda: make(
+                **self.source, d_out=self.target, op=self.op, compute_capability=built.capability
+            )
         )
 
     def __call__(
@@ -262,12 +278,14 @@ class _Reduce:
         if not self.plain:
             finish = built.op("finish", bytes(self.finish.size))
             self.target = cc.TransformIterator(self.target, finish, item, is_input=False)
-        self.algorithm = cc.make_reduce_into(
-            d_in=self.source,
-            d_out=self.target,
-            op=self.op,
-            h_init=self.init,
-            compute_capability=built.capability,
+        self.algorithm = built.algorithm(
+            lambda: cc.make_reduce_into(
+                d_in=self.source,
+                d_out=self.target,
+                op=self.op,
+                h_init=self.init,
+                compute_capability=built.capability,
+            )
         )
 
     def __call__(
