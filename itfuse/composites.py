@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from itfuse.errors import NeedsBuffer, Unsupported
+from itfuse.errors import NeedsBuffer, ShapeError, Unsupported
 
 LONG = 1 << 13
 """Rows longer than this get their variance from one walk (Chan's merging). Shorter ones stay on
@@ -56,8 +56,10 @@ def var(F: Any, x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0,
         x = F.astype(x, np.float64 if dtype is None else dtype)
     parts = (x, 1, F.subtract(x, x))
     if where is not None:
-        one, none = (F.astype(v, x.dtype) for v in (F.asarray(True), F.asarray(False)))
-        parts = (F.where(where, x, none), F.where(where, one, none), F.where(where, parts[2], none))
+        present = F.astype(F.not_equal(where, 0), x.dtype)
+        parts = (F.where(where, x, 0), present, F.where(where, parts[2], 0))
+        if parts[0].shape != x.shape:
+            raise ShapeError(f"var: where= has a shape that does not broadcast to {x.shape}")
     squares = F.fold("squared_deviations", parts, axis, keepdims)
     if where is None:
         return F.divide(squares, max(float(F.length(x, axis)) - ddof, 0.0))
@@ -94,7 +96,9 @@ def _instead_of_nan(F: Any, x: Any, value: float) -> Any:
 
 def ptp(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Greatest minus least."""
-    return F.subtract(F.max(x, axis=axis, keepdims=keepdims), F.min(x, axis=axis, keepdims=keepdims))
+    return F.subtract(
+        F.max(x, axis=axis, keepdims=keepdims), F.min(x, axis=axis, keepdims=keepdims)
+    )
 
 
 def count_nonzero(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -188,6 +192,7 @@ def average(F: Any, x: Any, axis: Any = None, weights: Any = None, keepdims: boo
         return mean(F, x, axis, None, keepdims)
     x = F.asarray(x)
     axes = F.axes(x, axis)
+    weights = weights if hasattr(weights, "shape") else np.asarray(weights)
     if tuple(weights.shape) != x.shape:
         if len(axes) != 1 or tuple(weights.shape) != (x.shape[axes[0]],):
             raise ValueError(

@@ -304,6 +304,7 @@ def reduction(
     src: Node | tuple[Node, ...],
     dtype: np.dtype[Any] | None = None,
     axes: tuple[int, ...] | None = None,
+    *,
     keepdims: bool = False,
     of_nothing: bool = False,
 ) -> Node:

@@ -46,7 +46,9 @@ def _reduce(
         lazy = FUNCTIONS["where"](where, lazy, neutral)
         if lazy.shape != shape:
             raise ShapeError(f"{what}: where= has a shape that does not broadcast to {shape}")
-    node = expr.reduction(op, lazy._node, dtype, axes, keepdims, initial is not None)
+    node = expr.reduction(
+        op, lazy._node, dtype, axes, keepdims=keepdims, of_nothing=initial is not None
+    )
     result = lazy._of(node)
     if initial is None:
         return result
@@ -141,7 +143,7 @@ class _Namespace:
             return expr.constant(part, x.dtype) if isinstance(part, int) else asarray(part)._node
 
         nodes = tuple(map(node, parts))
-        return x._of(expr.reduction(FOLDS[name], nodes, None, axes, keepdims))
+        return x._of(expr.reduction(FOLDS[name], nodes, None, axes, keepdims=keepdims))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         try:

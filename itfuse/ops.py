@@ -387,9 +387,22 @@ def identity(combine: str, dtype: np.dtype[Any]) -> Any:
 FOLDS: dict[str, Op] = {}
 
 
-def _fold(name: str, doc: str, fields: Any, merge: Any, pick: int, cpp: str, helper: str) -> None:
-    FOLDS[name] = Op(name, 0, FOLD, doc, combine=name, fields=fields, merge=merge, pick=pick,
-                     cpp={"merge": cpp}, helper=helper, of_nothing=name not in ("argmax", "argmin"))
+def _fold(
+    name: str, doc: str, fields: Any, merge: Any, pick: int, *, cpp: str, helper: str
+) -> None:
+    FOLDS[name] = Op(
+        name,
+        0,
+        FOLD,
+        doc,
+        combine=name,
+        fields=fields,
+        merge=merge,
+        pick=pick,
+        cpp={"merge": cpp},
+        helper=helper,
+        of_nothing=name not in ("argmax", "argmin"),
+    )
 
 
 _INT64 = np.dtype(np.int64)
@@ -399,7 +412,7 @@ for _name, _sign, _worst in (("argmax", ">", _least), ("argmin", "<", _greatest)
         lambda dtype, worst=_worst: (
             (dtype, dtype.type(worst(dtype))), (_INT64, np.int64(np.iinfo(np.int64).max))
         ),
-        getattr(reference, _name), 1, f"itf_{_name}({{a}}, {{b}})", f"""
+        getattr(reference, _name), 1, cpp=f"itf_{_name}({{a}}, {{b}})", helper=f"""
 // NaN before numbers, then the {'greater' if _sign == '>' else 'lesser'} value, then the earlier.
 template <typename T>
 __device__ __forceinline__ void itf_{_name}(T& value, long long& at, T other, long long there) {{
@@ -417,7 +430,7 @@ __device__ __forceinline__ void itf_{_name}(T& value, long long& at, T other, lo
 _fold(
     "squared_deviations", "Sum of the squared differences from the mean.",
     lambda dtype: ((dtype, dtype.type(0)), (dtype, dtype.type(0)), (dtype, dtype.type(0))),
-    reference.merge_moments, 2, "itf_moments({a}, {b})", """
+    reference.merge_moments, 2, cpp="itf_moments({a}, {b})", helper="""
 __device__ __forceinline__ float itf_moment(float a, float b, float c) {
   return __fadd_rn(a, __fmul_rn(b, c));
 }

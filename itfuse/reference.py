@@ -124,7 +124,7 @@ Fields = tuple[Any, ...]
 
 def _extreme(a: Fields, b: Fields, greater: Any) -> Fields:
     (value, at), (other, there) = a, b
-    nan, its = value != value, other != other
+    nan, its = np.not_equal(value, value), np.not_equal(other, other)
     better = np.where(its, ~nan, ~nan & greater(other, value))
     take = better | (((nan & its) | (other == value)) & (there < at))
     return np.where(take, other, value), np.where(take, there, at)

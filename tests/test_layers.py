@@ -28,7 +28,8 @@ LAYERS = (
     ("cli", "bench", "testing", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("composites", "errors"), ("engines", "cache"),
+INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("composites", "errors"),
+                  ("engines", "cache"),
                   ("cli", "bench"), ("__main__", "cli")}  # fmt: skip
 OPTIONAL = {
     "cupy": ("engines/cuda/", "bench/"), "cuda": ("engines/cuda/",),

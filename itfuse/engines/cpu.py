@@ -29,7 +29,6 @@ from itfuse.plan.order import leaf
 from itfuse.plan.stages import Stage, fields
 
 
-
 class CpuBuilt:
     """A stage ready to run: which buffer each value uses, decided once for its structure."""
 
@@ -95,9 +94,7 @@ class CpuBuilt:
                     if self.element.places:
                         start = number * BLOCK + filled
                         position = np.arange(start, start + size).reshape(shape)
-                    values = self.element.run(
-                        cut(block), scratch(shape), None, position=position
-                    )
+                    values = self.element.run(cut(block), scratch(shape), None, position=position)
                     if len(blocks) == len(shape) == 1:
                         values = [v if np.shape(v) == shape else np.full(shape, v) for v in values]
                         break
@@ -116,15 +113,13 @@ class CpuBuilt:
 
         _in_parallel(work, -(-stage.size // BLOCK), least=_REDUCED)
         combined = [
-            field
-            for op, p in zip(ops, partials, strict=True)
-            for field in combine_leaves(op, p)
+            field for op, p in zip(ops, partials, strict=True) for field in combine_leaves(op, p)
         ]
         fixed = [
             x.reshape(-1)[0] if i.kind != "scalar" and x.size else x
             for i, x in zip(stage.inputs, operands, strict=True)
         ]
-        done = self.finish.run(fixed, self.finish.scratch(1)(()), None, combined)
+        done = self.finish.run(fixed, self.finish.scratch(1)(()), None, combined=combined)
         for out, value in zip(outputs, done, strict=True):
             out[...] = value
 

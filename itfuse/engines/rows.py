@@ -84,7 +84,7 @@ class _Block:
         self.shape = block_shape(kept, block)
         self.count = math.prod(self.shape)
         self.once = [self._once(at, x, kept) for at, x in enumerate(operands)]
-        self.each = [
+        self.each: list[Any] = [
             x if i.kind == "scalar" else view(stage, at, x)[block] if stage.length else None
             for at, (i, x) in enumerate(zip(stage.inputs, operands, strict=True))
         ]
@@ -107,7 +107,7 @@ class _Block:
             combined = self._walk(phase, last=phase is self.phases[-1])
             if phase.finish is not None:
                 scratch = phase.finish.scratch(self.count)(self.shape)
-                done = phase.finish.run(self.once, scratch, None, combined, self.rows)
+                done = phase.finish.run(self.once, scratch, None, combined=combined, rows=self.rows)
                 # Copies: the next phase uses the buffers again.
                 self.rows += [np.array(np.broadcast_to(value, self.shape)) for value in done]
         for place, at in zip(self.values, self.stage.written, strict=True):
@@ -176,7 +176,7 @@ class _Block:
             position = np.arange(start, start + math.prod(inner)).reshape(inner)
             position = position.reshape((*inner, *(1,) * mine) if self.across else inner)
         scratch = phase.element.scratch()(whole)
-        values = phase.element.run(inputs, scratch, None, (), rows, position)
+        values = phase.element.run(inputs, scratch, None, rows=rows, position=position)
         if last and self.elements:
             for place, value in zip(self.elements, values[-len(self.elements) :], strict=True):
                 turned(place[at])[...] = value

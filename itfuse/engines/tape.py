@@ -68,6 +68,7 @@ class Tape:
         inputs: list[Any],
         buffers: list[Any],
         places: list[Any] | None,
+        *,
         combined: Sequence[Any] = (),
         rows: Sequence[Any] = (),
         position: Any = None,

@@ -143,15 +143,13 @@ def expression(op: str, operands: Sequence[str], dtypes: Sequence[str], result: 
 
 
 def combine_lines(combine: tuple[Combine, ...], a: str, b: str, to: str) -> list[str]:
-    """Write statements that combine the members of `a` and `b` into those of `to`, a copy of `a`."""
+    """Write statements that combine members of `a` and `b` into those of `to`, a copy of `a`."""
     lines = []
     at = 0
     for one in combine:
         count = len(one.fields)
         if one.op in FOLDS:
-            mine, other = (
-                ", ".join(f"{what}r{at + k}" for k in range(count)) for what in (to, b)
-            )
+            mine, other = (", ".join(f"{what}r{at + k}" for k in range(count)) for what in (to, b))
             code = FOLDS[one.op].cpp["merge"].format(a=mine, b=other)
             lines.append(f"  {code};  // {one.op}\n")
         else:

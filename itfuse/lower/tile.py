@@ -181,6 +181,10 @@ class TileKernel:
         Stage -> blocks, for a kernel that does not walk the flat domain.
     needs : Needs, optional
         What the aligned variant asks of a launch.
+    partials : callable, optional
+        Stage -> number of partial results, if it is not that of the blocks.
+    counters : callable, optional
+        Stage -> how many counts of finished blocks the kernel needs, if not one.
     """
 
     symbol: str
@@ -191,6 +195,8 @@ class TileKernel:
     partial: int = 0
     grid: Callable[[Stage], int] | None = None
     needs: Needs | None = None
+    partials: Callable[[Stage], int] | None = None
+    counters: Callable[[Stage], int] | None = None
 
     def fits(self, stage: Stage, operands: Sequence[Any], outputs: Sequence[int]) -> bool:
         """Return whether this variant may run with these addresses; the other always may."""

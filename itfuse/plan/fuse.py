@@ -68,7 +68,8 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
     stages = []
     for s, one in enumerate(passes):
         earlier = {node: spot for node, spot in place.items() if node in late and home[node] < s}
-        stages.append(_build(one, order, outputs[s], earlier, late, home, s))
+        own = [node for node in order if node in late and home[node] == s]
+        stages.append(_build(one, order, outputs[s], earlier, late, own=own))
     for s, stage in enumerate(stages):
         for i in stage.inputs:
             if i.kind == "carried" and isinstance(i.source, tuple):
@@ -186,7 +187,9 @@ def _explain_separate(passes: list[_Pass], notes: list[Note]) -> None:
                 why = f"one reduces axes {first.group.axes}, the other {second.group.axes}"
                 notes.append(Note("different-axes", pair + why))
             else:
-                why = f"a {first.primitive} and a {second.primitive} are different device algorithms"
+                why = (
+                    f"a {first.primitive} and a {second.primitive} are different device algorithms"
+                )
                 notes.append(Note("different-primitive", pair + why))
 
 
@@ -250,14 +253,17 @@ def _build(
     outputs: list[Node],
     earlier: dict[Node, Spot],
     late: _Late,
-    home: dict[Node, int],
-    number: int,
+    *,
+    own: list[Node],
 ) -> Stage:
-    """Write a pass as a stage; `earlier` says where late values of earlier passes were left."""
+    """Write a pass as a stage.
+
+    `earlier` says where late values of earlier passes were left; `own` are its row values, operands
+    first.
+    """
     written = tuple(Output(node.dtype.name, node.shape, node) for node in outputs)
     if one.primitive == "rows":
-        own = [node for node in order if node in late and home[node] == number]
-        return _rows(one, own, order, written, earlier, late)
+        return _rows(one, order, written, earlier, late, own=own)
     inputs = Inputs(one.shape)
     writer = Writer(inputs, earlier)
     if one.primitive == "transform":
@@ -292,13 +298,14 @@ def _combines(reductions: list[Node]) -> tuple[tuple[Combine, ...], list[Node], 
 
 def _rows(
     one: _Pass,
-    own: list[Node],
     order: list[Node],
     written: tuple[Output, ...],
     earlier: dict[Node, Spot],
     late: _Late,
+    *,
+    own: list[Node],
 ) -> Stage:
-    """Write a pass over rows; `own` are its row values, operands first."""
+    """Write a pass over rows."""
     group = one.group
     assert group is not None
     inputs = Inputs(group.domain, group.axes)

@@ -146,9 +146,7 @@ def _reduction(node: Node, time: int, now: list[When]) -> When:
     return When(time + 1, group, True, 0, places)
 
 
-def _mixed(
-    node: Node, time: int, now: list[When], across: bool, why: dict[Node, str]
-) -> When:
+def _mixed(node: Node, time: int, now: list[When], across: bool, why: dict[Node, str]) -> When:
     groups = {one.group for one in now if one.group is not None and not one.group.whole}
     later = When(time + 1)
     if not groups:  # values of whole arrays: an epilogue, or something that waits for them

@@ -15,6 +15,7 @@ import numpy as np
 
 from itfuse import ops
 from itfuse.expr import Node, Shape
+from itfuse.plan.order import column_class, row_class
 
 
 @dataclass(frozen=True)
@@ -254,6 +255,14 @@ class Stage:
         """Elements of a row."""
         return math.prod(self.dims[self.kept :])
 
+    @cached_property
+    def size_class(self) -> tuple[object, ...]:
+        """How rows are shared out among threads; kernels know it, so it is part of the key."""
+        if self.primitive == "columns":
+            return column_class(self.length, self.rows)
+        walks = bool(self.before) or self.element_outputs > 0
+        return row_class(self.length, walks) if self.by_rows else ()
+
     @property
     def element_outputs(self) -> int:
         """How many of the outputs have an element for each of the domain."""
@@ -273,7 +282,7 @@ class Stage:
                 tuple(o.dtype for o in self.outputs),
                 len(self.dims) if self.strided else 1,
                 self.wide,
-                *((self.kept, self.before, self.written) if self.by_rows else ()),
+                *((self.kept, self.before, self.written, self.size_class) if self.by_rows else ()),
             )
         )
 
