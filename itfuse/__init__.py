@@ -27,6 +27,7 @@ from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (
     AliasError,
+    AxisError,
     CacheError,
     CompileError,
     ConfigError,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:  # the functions of the op table
 __all__ = [
     "AliasError",
     "Array",
+    "AxisError",
     "CacheError",
     "CompileError",
     "ConfigError",

@@ -6,6 +6,7 @@ sub-expressions need no search. All walks are iterative: depth is limited by mem
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from itfuse import dtypes
-from itfuse.errors import DTypeError, RangeError, ShapeError, Unsupported
-from itfuse.ops import INPUT, OPS, SCALAR, Op
+from itfuse.errors import AxisError, DTypeError, RangeError, ShapeError, Unsupported
+from itfuse.ops import CONSTANT, FOLDS, INPUT, OPS, POSITION, REDUCTION, SCALAR, Op
 
 Shape = tuple[int, ...]
 
@@ -54,7 +55,8 @@ class Node:
     shape : tuple of int
         Shape of the result.
     arg : object
-        `Memory` of an input, the value of a scalar, else None.
+        `Memory` of an input, the value of a scalar or constant, the reduced axes of a reduction,
+        (shape, reduced axes) of a position, else None.
     """
 
     __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "srcs")
@@ -80,6 +82,7 @@ class Node:
         return make, (self.op.name, self.srcs, self.dtype, self.shape, self.arg)
 
 
+_NOT_IN_OPS = {op.name: op for op in (INPUT, SCALAR, CONSTANT, POSITION, *FOLDS.values())}
 _interned: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 _set = object.__setattr__
@@ -90,7 +93,7 @@ def make(
 ) -> Node:
     """Return the one node of this structure."""
     if isinstance(op, str):
-        op = {"input": INPUT, "scalar": SCALAR}.get(op) or OPS[op]
+        op = _NOT_IN_OPS.get(op) or OPS[op]
     # A scalar's identity is its bits: -0.0 is not 0.0, and NaN equals itself.
     identity = arg.tobytes() if op is SCALAR else arg
     # Ids, not nodes: a key must not keep operands alive. They live as long as the node does.
@@ -266,17 +269,97 @@ def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
 _EXACT = {np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal}
 
 
-def reduction(op: Op, src: Node, dtype: np.dtype[Any] | None = None) -> Node:
-    """Reduce all elements of `src` by a reduction row; NumPy chooses the dtype unless given."""
-    if dtype is None:
-        assert op.asks is not None
-        dtype = op.asks.reduce(np.ones(1, src.dtype)).dtype
-    if src.size == 0 and not op.of_nothing:
+def normalize_axes(axis: Any, ndim: int, describe: Callable[[], str]) -> tuple[int, ...]:
+    """Return the sorted axes that `axis` (an int, a tuple, or None for all) means.
+
+    Raises
+    ------
+    AxisError
+        For an axis that is not there.
+    ShapeError
+        For one that is named twice.
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    named = axis if isinstance(axis, tuple) else (axis,)
+    axes = []
+    for one in named:
+        if isinstance(one, (bool, np.bool)) or not isinstance(one, (int, np.integer)):
+            raise TypeError(f"{describe()}: axis={axis!r} is no integer, tuple of them, or None")
+        # NumPy takes 0 and -1 of a 0-d array where one axis is named.
+        if ndim == 0 and not isinstance(axis, tuple) and one in (0, -1):
+            return ()
+        if not -ndim <= one < ndim:
+            raise AxisError(
+                f"{describe()}: axis {one} is out of bounds for the {ndim} axes of the expression"
+            )
+        axes.append(int(one) % ndim)
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"{describe()}: axis={axis} names an axis twice")
+    return tuple(sorted(axes))
+
+
+def reduction(
+    op: Op,
+    src: Node | tuple[Node, ...],
+    dtype: np.dtype[Any] | None = None,
+    axes: tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    of_nothing: bool = False,
+) -> Node:
+    """Reduce along axes by a reduction row; NumPy chooses the dtype unless given.
+
+    Parameters
+    ----------
+    op : Op
+        A reduction or a fold.
+    src : Node, or tuple of Node
+        What is reduced; for a fold the fields of its elements, the first of which has the shape.
+    dtype : numpy.dtype, optional
+        In which a reduction adds up.
+    axes : tuple of int, optional
+        Sorted; all by default.
+    keepdims : bool
+        Whether reduced axes stay, with one element.
+    of_nothing : bool
+        Whether the caller has a value for nothing, whatever the operator has.
+    """
+    srcs = src if isinstance(src, tuple) else (src,)
+    domain = srcs[0].shape
+    axes = tuple(range(len(domain))) if axes is None else axes
+    length = math.prod(domain[axis] for axis in axes)
+    if length == 0 and not op.of_nothing and not of_nothing:
         raise ShapeError(
-            f"{op.name}({text(src)}): the operand has shape {src.shape} and no "
-            f"elements, and {op.name} of nothing has no value; check .size first"
+            f"{op.name}({text(srcs[0])}): the operand has shape {domain} and no elements along "
+            f"the axes {axes}, and {op.name} of nothing has no value; check .size first"
         )
-    return make(op, (convert(src, dtype),), dtype, ())
+    if op.kind == REDUCTION:
+        if dtype is None:
+            assert op.asks is not None
+            dtype = op.asks.reduce(np.ones(1, srcs[0].dtype)).dtype
+        srcs = (convert(srcs[0], dtype),)
+    else:
+        assert op.fields is not None
+        dtype = op.fields(srcs[0].dtype)[op.pick][0]
+    if not axes and op.kind == REDUCTION:
+        return srcs[0]
+    shape = tuple(
+        1 if axis in axes else size
+        for axis, size in enumerate(domain)
+        if keepdims or axis not in axes
+    )
+    return make(op, srcs, dtype, shape, axes)
+
+
+def constant(value: int, dtype: np.dtype[Any]) -> Node:
+    """Return the leaf for a small integer that generated code may know."""
+    return make(CONSTANT, (), dtype, (), value)
+
+
+def position(shape: Shape, axes: tuple[int, ...]) -> Node:
+    """Return the leaf whose elements are their own places along `axes`, in row-major order."""
+    return make(POSITION, (), np.dtype(np.int64), shape, (shape, axes))
 
 
 def toposort(roots: Iterable[Node]) -> list[Node]:
@@ -328,8 +411,13 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
             written[node] = names[node]
         elif node.op is SCALAR:
             written[node] = repr(node.arg.item())
+        elif node.op is CONSTANT:
+            written[node] = repr(node.arg)
+        elif node.op is POSITION:
+            written[node] = "position"
         else:
-            line = call_of(node.op, [written[src] for src in node.srcs], node.dtype.name)
+            parts = [written[src] for src in node.srcs]
+            line = call_of(node.op, parts, node.dtype.name, node)
             written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
     result = written[root]
     outer = result.startswith("(") and root.op.symbol and root.op.arity == 2
@@ -351,7 +439,7 @@ def _bare(operand: Any, names: dict[Node, str]) -> str:
     return f"({inner})" if operand.op.symbol and operand.op.arity == 2 else inner
 
 
-def call_of(op: Op, parts: list[str], dtype: str) -> str:
+def call_of(op: Op, parts: list[str], dtype: str, node: Node | None = None) -> str:
     """Return a call of `op` as Python would write it, in parentheses if it is an operator's."""
     if op.symbol and len(parts) == 2:
         return f"({parts[0]} {op.symbol} {parts[1]})"
@@ -361,6 +449,12 @@ def call_of(op: Op, parts: list[str], dtype: str) -> str:
     bare = [p[1:-1] if p.startswith("(") and _closes_at_end(p) else p for p in parts]
     if op is OPS["astype"]:
         return f"astype({bare[0]}, {dtype})"
+    if node is not None and op.reduces:
+        domain = node.srcs[0].shape
+        along = node.arg if len(node.arg) != 1 else node.arg[0]
+        where = "" if len(node.arg) == len(domain) else f", axis={along}"
+        kept = ", keepdims=True" if len(node.shape) == len(domain) and domain else ""
+        return f"{op.name}({bare[0]}{where}{kept})"
     return f"{op.name}({', '.join(bare)})"
 
 

@@ -67,7 +67,11 @@ def _place(plan: Plan, node: Node) -> int:
 
 
 def _in_place(stage: Stage, i: Input, node: Node, memory: Memory, output: Node) -> bool:
-    if stage.primitive != "transform":
+    # A row program has read all of a row before it writes the first element of it.
+    whole = stage.primitive == "transform" or (
+        stage.primitive == "rows" and output.size == stage.size
+    )
+    if not whole:
         return False
     one = node.size == 1 and stage.size == 1
     return (

@@ -22,7 +22,7 @@ from itfuse.dtypes import DTYPES
 from itfuse.engines.cuda import compile as nvrtc
 from itfuse.errors import CompileError, ItfuseError
 from itfuse.lower.cpp import Lowered
-from itfuse.plan.stages import Stage
+from itfuse.plan.stages import Stage, fields
 
 
 class Pointer:
@@ -83,11 +83,12 @@ def _value_type(names: Sequence[str], label: str) -> Any:
 
 
 def _init(stage: Stage) -> Any:
-    values = [ops.identity(one.op, np.dtype(one.dtype)) for one in stage.combine]
+    members = fields(stage.combine)
+    values = [neutral for _, neutral in members]
     if len(values) == 1:
         return np.array(values)
-    fields = {f"r{at}": np.dtype(one.dtype) for at, one in enumerate(stage.combine)}
-    return cc.gpu_struct(fields, name="Item")(*values)
+    kinds = {f"r{at}": np.dtype(name) for at, (name, _) in enumerate(members)}
+    return cc.gpu_struct(kinds, name="Item")(*values)
 
 
 class CubBuilt:
@@ -249,6 +250,8 @@ def well_known(stage: Stage) -> str:
     """
     if len(stage.combine) != 1:
         return ""
+    if stage.combine[0].op not in ops.OPS:  # a fold
+        return ""
     dtype = DTYPES[stage.combine[0].dtype]
     return ops.OPS[stage.combine[0].op].well_known if dtype.kind in "iu" else ""
 
@@ -274,7 +277,8 @@ class _Reduce:
         self.target = _outputs(stage)
         # Without an epilogue CUB writes the total itself.
         value = stage.finish.instrs[stage.finish.results[0]]
-        self.plain = len(stage.combine) == len(stage.outputs) == 1 and value.op == "combined"
+        single = len(fields(stage.combine)) == len(stage.outputs) == 1
+        self.plain = single and value.op == "combined"
         if not self.plain:
             finish = built.op("finish", bytes(self.finish.size))
             self.target = cc.TransformIterator(self.target, finish, item, is_input=False)
