@@ -17,7 +17,7 @@ from itfuse import dtypes, engines, expr
 from itfuse.config import setting
 from itfuse.errors import DeviceError, ShapeError, Unsupported
 from itfuse.explain import explain_text
-from itfuse.expr import Memory, Node
+from itfuse.expr import Memory, Node, Number
 from itfuse.ops import BY_UFUNC, ELEMENTWISE, INPUT, OPS, Op
 from itfuse.plan import cached_plan, make_plan
 from itfuse.plan.index import contiguous_strides
@@ -207,34 +207,40 @@ _CUPY_NAMES = {"cupy_true_divide": "divide", "cupy_where": "where"}
 
 def _lift(x: Any) -> Any:
     """Return `x` as an operand: an Array, a NumPy scalar, or a Python scalar."""
-    if isinstance(x, (Array, bool, int, float, np.generic)):
+    if isinstance(x, (Array, bool, int, float, np.generic, Number)):
         return x
     return asarray(x)
 
 
 def apply(op: Op, operands: tuple[Any, ...]) -> Array:
     """Apply an elementwise row."""
-    lifted = [_lift(x) for x in operands]
-    if not any(isinstance(x, Array) for x in lifted):
-        lifted = [asarray(x) for x in lifted]
     data: dict[Node, Any] | None = None
     device = ""
-    for x in lifted:
-        if not isinstance(x, Array):
+    nodes: list[Any] = []
+    for operand in operands:
+        x = operand
+        if type(x) is not Array and not isinstance(x := _lift(x), Array):
+            nodes.append(x)
             continue
+        nodes.append(x._node)
         if data is None:
             data, device = x._data, x._device
         elif x._device != device:
-            what = expr.call_text(op, tuple(y._node if isinstance(y, Array) else y for y in lifted))
+            what = expr.call_text(op, tuple(map(_node_of, operands)))
             raise DeviceError(
                 f"{what}: the arrays are on {device} and {x._device}; move one of "
                 "them first (cupy.asarray(...) to the GPU, .get() to the host)"
             )
         elif x._data is not data and not x._data.keys() <= data.keys():
             data = {**data, **x._data}
-    assert data is not None
-    node = expr.elementwise(op, tuple(x._node if isinstance(x, Array) else x for x in lifted))
-    return Array(node, data, device)
+    if data is None:  # numbers only
+        return apply(op, tuple(map(asarray, operands)))
+    return Array(expr.elementwise(op, tuple(nodes)), data, device)
+
+
+def _node_of(operand: Any) -> Any:
+    lifted = _lift(operand)
+    return lifted._node if isinstance(lifted, Array) else lifted
 
 
 def asarray(obj: Any, dtype: Any = None) -> Array:

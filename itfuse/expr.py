@@ -6,6 +6,7 @@ sub-expressions need no search. All walks are iterative: depth is limited by mem
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -40,7 +41,31 @@ class Memory:
     strides: tuple[int, ...]
 
 
-class Node:
+class _Fields:
+    """The fields of a node while it is made; setting them one by one past `Node` costs more."""
+
+    __slots__ = ("__weakref__", "arg", "dtype", "form", "leaves", "op", "shape", "srcs")
+
+    def __init__(
+        self,
+        op: Op,
+        srcs: tuple[Node, ...],
+        dtype: np.dtype[Any],
+        shape: Shape,
+        arg: Any,
+        form: Form | None,
+        leaves: tuple[Node, ...],
+    ) -> None:
+        self.op = op
+        self.srcs = srcs
+        self.dtype = dtype
+        self.shape = shape
+        self.arg = arg
+        self.form = form
+        self.leaves = leaves
+
+
+class Node(_Fields):
     """One operation on other nodes, or a leaf.
 
     Attributes
@@ -55,15 +80,22 @@ class Node:
         Shape of the result.
     arg : object
         `Memory` of an input, the value of a scalar, else None.
+    form : Form or None
+        The structure above the leaves, interned too: equal forms over different leaves are the
+        same expression of other data. None with more than `FORM_LEAVES` leaves.
+    leaves : tuple of Node
+        The distinct input and scalar leaves in order of appearance; empty without a form.
     """
 
-    __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "srcs")
+    __slots__ = ()
 
     op: Op
     srcs: tuple[Node, ...]
     dtype: np.dtype[Any]
     shape: Shape
     arg: Any
+    form: Form | None
+    leaves: tuple[Node, ...]
 
     @property
     def size(self) -> int:
@@ -80,9 +112,125 @@ class Node:
         return make, (self.op.name, self.srcs, self.dtype, self.shape, self.arg)
 
 
+class Number:
+    """A Python number that is known only when a call is made: an argument of a traced function.
+
+    As an operand it is weak, like the number it stands for; the scalar leaf that it becomes has a
+    `Deferred` value.
+
+    Attributes
+    ----------
+    kind : type
+        `bool`, `int` or `float`.
+    """
+
+    __slots__ = ("kind",)
+
+    kind: type
+
+
+class Deferred:
+    """The value of a scalar leaf that is known only when a call is made.
+
+    Attributes
+    ----------
+    number : object
+        What gives the value at the call (a `Number`, or an argument that is a NumPy scalar).
+    casts : tuple of numpy.dtype
+        The dtypes it is converted to, in turn.
+    """
+
+    __slots__ = ("casts", "number")
+
+    def __init__(self, number: Any, casts: tuple[np.dtype[Any], ...]) -> None:
+        self.number = number
+        self.casts = casts
+
+    def tobytes(self) -> Any:
+        """Return the identity of the leaf."""
+        return (id(self.number), *(dtype.num for dtype in self.casts))
+
+    def astype(self, dtype: np.dtype[Any]) -> Deferred:
+        """Return the value converted once more."""
+        return Deferred(self.number, (*self.casts, dtype))
+
+    def item(self) -> Any:
+        """Return what stands for the value in texts."""
+        return self.number
+
+
+class Form:
+    """What two nodes have in common that differ only in their leaves; compared by identity.
+
+    Equal forms over leaves in the same order are equal expressions, so that a plan made for one
+    runs the other: only the leaves are bound anew.
+    """
+
+    __slots__ = ("__weakref__", "key", "srcs")
+
+    def __init__(self, key: Any, srcs: tuple[Form, ...]) -> None:
+        self.key = key
+        self.srcs = srcs  # the key holds their ids
+
+
+FORM_LEAVES = 32
+"""Expressions of more leaves have no form: numbering the leaves at every node would cost more than
+planning once."""
+
 _interned: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
-_set = object.__setattr__
+_forms: weakref.WeakValueDictionary[Any, Form] = weakref.WeakValueDictionary()
+_lock = threading.RLock()  # a node's death inside may run what interns another
+
+
+def _reset_lock() -> None:
+    global _lock  # noqa: PLW0603  # another thread may have held it when this process was forked
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_lock)
+
+
+def leaves_of(node: Node) -> tuple[Node, ...]:
+    """Return the distinct leaves under `node` in order of appearance; empty without a form."""
+    return (node,) if node.op is INPUT or node.op is SCALAR else node.leaves
+
+
+def _form(
+    op: Op, srcs: tuple[Node, ...], dtype: np.dtype[Any], shape: Shape, arg: Any
+) -> tuple[Form | None, tuple[Node, ...]]:
+    """Return the form of a node, and its leaves; a leaf does not list itself (a cycle)."""
+    leaves: tuple[Node, ...] = ()
+    if not srcs:
+        if op is SCALAR:
+            arg = None
+        elif op is INPUT:
+            arg = arg.strides
+        key: tuple[Any, ...] = (op.name, dtype.num, shape, arg)
+    else:
+        parts: list[Any] = [op.name, dtype.num, shape, arg]
+        for src in srcs:
+            if src.form is None:
+                return None, ()
+            parts.append(id(src.form))
+            own = src.leaves or leaves_of(src)
+            if not leaves:
+                leaves = own
+            elif own != leaves:
+                for leaf in own:
+                    if leaf not in leaves:
+                        leaves = (*leaves, leaf)
+                    parts.append(leaves.index(leaf))
+        if len(leaves) > FORM_LEAVES:
+            return None, ()
+        key = tuple(parts)
+    try:
+        form = _forms.get(key)
+    except TypeError:  # an op whose argument cannot be a key
+        return None, ()
+    if form is None:
+        form = _forms[key] = Form(key, tuple([src.form for src in srcs if src.form is not None]))
+    return form, leaves
 
 
 def make(
@@ -98,18 +246,22 @@ def make(
     with _lock:
         node = _interned.get(key)
         if node is None:
-            node = object.__new__(Node)
-            _set(node, "op", op)
-            _set(node, "srcs", srcs)
-            _set(node, "dtype", dtype)
-            _set(node, "shape", shape)
-            _set(node, "arg", arg)
-            _interned[key] = node
+            form, leaves = _form(op, srcs, dtype, shape, arg)
+            made: Any = _Fields(op, srcs, dtype, shape, arg, form, leaves)
+            made.__class__ = Node
+            node = _interned[key] = made
     return node
+
+
+_KEPT_SCALARS = 512
+_scalars: dict[Any, Node] = {}
+"""Scalars made lately: literals recur, and a node costs more than finding it here."""
 
 
 def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
     """Return the leaf for a runtime scalar; its value is not part of any key."""
+    if isinstance(value, Number):
+        return make(SCALAR, (), dtype, (), Deferred(value, (dtype,)))
     try:
         exact = dtype.type(value)
     except OverflowError:
@@ -118,7 +270,14 @@ def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
             "dtype it takes from the array beside it; cast that array with "
             ".astype(...) first"
         ) from None
-    return make(SCALAR, (), dtype, (), exact)
+    key = (dtype, exact.tobytes())
+    node = _scalars.get(key)
+    if node is None:
+        node = make(SCALAR, (), dtype, (), exact)
+        if len(_scalars) >= _KEPT_SCALARS:
+            _scalars.clear()
+        _scalars[key] = node
+    return node
 
 
 def broadcast(shapes: Iterable[Shape], describe: Callable[[], str]) -> Shape:
@@ -139,12 +298,12 @@ def broadcast(shapes: Iterable[Shape], describe: Callable[[], str]) -> Shape:
         ) from None
 
 
-_resolved: dict[Any, tuple[Any, Any]] = {}
+_resolved: dict[Any, tuple[Any, Any, bool]] = {}
 _BOOL = np.dtype(bool)
 
 
-def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tuple[Any, Any]:
-    """Return (operand dtypes, result dtype) of `op`, asked of NumPy.
+def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tuple[Any, Any, bool]:
+    """Return (operand dtypes, result dtype, whether a value may change them), asked of NumPy.
 
     `kinds` holds a dtype for each strong operand and `int` or `float` for each Python scalar.
     """
@@ -152,11 +311,12 @@ def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tupl
     if found is None:
         try:
             if op.result is not None:
-                found = op.result(*kinds)
+                operands, result = op.result(*kinds)
             else:
                 assert op.asks is not None
                 *operands, result = op.asks.resolve_dtypes((*kinds, None))
-                found = tuple(operands), result
+            by_value = _compares(op) and any(kind is int for kind in kinds)
+            found = tuple(operands), result, by_value
         except (TypeError, ValueError) as why:
             raise DTypeError(f"{describe()}: {why}") from None
         for dtype in (*found[0], found[1]):
@@ -211,22 +371,31 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
 
     if len(operands) != op.arity:
         raise TypeError(f"{op.name} takes {op.arity} operands, not {len(operands)}")
-    kinds = tuple(_kind(operand, describe) for operand in operands)
-    if any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
+    kinds = tuple([x.dtype if type(x) is Node else _kind(x, describe) for x in operands])
+    found = _resolved.get((op.name, kinds))
+    if found is None or found[2]:
         operands, kinds = _exact_comparison(op, operands, kinds)
-    wanted, result = resolve(op, kinds, describe)
-    srcs = tuple(
-        [
-            convert(x, dtype)
-            if isinstance(x, Node)
-            else convert(scalar(x, x.dtype), dtype)
-            if isinstance(x, np.generic)
-            else scalar(x, dtype)
-            for x, dtype in zip(operands, wanted, strict=True)
-        ]
-    )
-    shape = broadcast([src.shape for src in srcs], describe)
-    return make(op, srcs, result, shape)
+        found = resolve(op, kinds, describe)
+    srcs = []
+    shape: Shape | None = None
+    for x, dtype in zip(operands, found[0], strict=True):
+        if type(x) is Node:
+            src = x if x.dtype is dtype else convert(x, dtype)
+        elif isinstance(x, np.generic):
+            src = convert(scalar(x, x.dtype), dtype)
+        else:
+            src = scalar(x, dtype)
+        srcs.append(src)
+        if shape is None or not shape:
+            shape = src.shape
+        elif src.shape and src.shape != shape:
+            shape = broadcast([src.shape for src in (*srcs, *_nodes(operands))], describe)
+    assert shape is not None
+    return make(op, tuple(srcs), found[1], shape)
+
+
+def _nodes(operands: tuple[Any, ...]) -> list[Node]:
+    return [x for x in operands if isinstance(x, Node)]
 
 
 def _kind(operand: Any, describe: Callable[[], str]) -> Any:
@@ -236,10 +405,11 @@ def _kind(operand: Any, describe: Callable[[], str]) -> Any:
         if not dtypes.supported(operand.dtype):
             dtypes.check(operand.dtype, f"{describe()}: an operand")
         return operand.dtype
-    if isinstance(operand, bool):
+    kind = operand.kind if isinstance(operand, Number) else type(operand)
+    if issubclass(kind, bool):
         return _BOOL
-    if isinstance(operand, (int, float)):
-        return int if isinstance(operand, int) else float
+    if issubclass(kind, (int, float)):
+        return int if issubclass(kind, int) else float
     raise DTypeError(
         f"{describe()}: a {type(operand).__name__} cannot be an operand; pass an "
         "array, a NumPy scalar, or a Python bool, int or float"
@@ -249,18 +419,23 @@ def _kind(operand: Any, describe: Callable[[], str]) -> Any:
 def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
     # NumPy compares a Python integer exactly, whatever the array's dtype can hold. An integer
     # beyond all of its values compares like infinity, so compare as (exact enough) floats.
-    if op.ufunc is None and op.numpy in _EXACT:
+    if _compares(op) and any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
         strong = [kind for kind in kinds if not isinstance(kind, type)]
         if len(strong) == 1 and strong[0].kind in "iu":
             value = next(x for x, kind in zip(operands, kinds, strict=True) if kind is int)
             info = np.iinfo(strong[0])
-            if not info.min <= value <= info.max:
+            # A number of a later call is taken to fit; where it does not, that call is traced anew.
+            if not isinstance(value, Number) and not info.min <= value <= info.max:
                 beyond = np.float64("inf") if value > 0 else -np.float64("inf")
                 operands = tuple(
                     beyond if kind is int else x for x, kind in zip(operands, kinds, strict=True)
                 )
                 kinds = tuple(np.dtype(float) if kind is int else kind for kind in kinds)
     return operands, kinds
+
+
+def _compares(op: Op) -> bool:
+    return op.ufunc is None and op.numpy in _EXACT
 
 
 _EXACT = {np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal}
