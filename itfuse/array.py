@@ -17,7 +17,8 @@ from itfuse import dtypes, engines, expr
 from itfuse.config import setting
 from itfuse.errors import DeviceError, ShapeError, Unsupported
 from itfuse.explain import explain_text
-from itfuse.expr import Memory, Node, Number
+from itfuse.expr import Memory, Node
+from itfuse.form import Number
 from itfuse.ops import BY_UFUNC, ELEMENTWISE, INPUT, OPS, Op
 from itfuse.plan import cached_plan, make_plan
 from itfuse.plan.index import contiguous_strides

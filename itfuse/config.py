@@ -75,7 +75,15 @@ SETTINGS: dict[str, Setting] = {
     )
 }  # fmt: skip
 
-_overrides: ContextVar[dict[str, Any] | None] = ContextVar("itfuse_config", default=None)
+class _Overrides(dict[str, Any]):
+    """The settings changed in a context, and all settings together once they were asked for."""
+
+    __slots__ = ("all",)
+
+    all: tuple[Any, ...]
+
+
+overrides: ContextVar[_Overrides | None] = ContextVar("itfuse_config", default=None)
 _environment: dict[str, Any] = {}
 
 
@@ -91,15 +99,29 @@ def _parse(name: str, value: Any, origin: str) -> Any:
 
 def setting(name: str) -> Any:
     """Return the value of setting `name` in the current context."""
-    overrides = _overrides.get()
-    if overrides is not None and name in overrides:
-        return overrides[name]
+    changed = overrides.get()
+    if changed is not None and name in changed:
+        return changed[name]
     if name not in _environment:
         variable = f"ITFUSE_{name.upper()}"
         text = os.environ.get(variable)
         default = SETTINGS[name].default
         _environment[name] = default if text is None else _parse(name, text, variable)
     return _environment[name]
+
+
+def settings_key() -> tuple[Any, ...]:
+    """Return every setting in force: part of the key of whatever was made under them."""
+    changed = overrides.get()
+    if changed is None:
+        if len(_environment) < len(SETTINGS):
+            return tuple([setting(name) for name in SETTINGS])
+        return tuple(_environment.values())
+    try:
+        return changed.all
+    except AttributeError:
+        changed.all = tuple([setting(name) for name in SETTINGS])
+        return changed.all
 
 
 @contextlib.contextmanager
@@ -125,8 +147,8 @@ def config(**settings: Any) -> Iterator[None]:
     8.0
     """
     parsed = {name: _parse(name, value, "itf.config") for name, value in settings.items()}
-    token = _overrides.set({**(_overrides.get() or {}), **parsed})
+    token = overrides.set(_Overrides({**(overrides.get() or {}), **parsed}))
     try:
         yield
     finally:
-        _overrides.reset(token)
+        overrides.reset(token)

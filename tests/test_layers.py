@@ -17,6 +17,7 @@ ROOT = Path(itfuse.__file__).parent
 LAYERS = (
     ("errors", "config", "dtypes", "reference"),
     ("ops",),
+    ("form",),
     ("expr",),
     ("plan",),
     ("lower",),
@@ -24,12 +25,14 @@ LAYERS = (
     ("explain",),
     ("array",),
     ("functions",),
+    ("pytree", "number"),
+    ("fused",),
     ("__init__",),
     ("cli", "bench", "testing", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("engines", "cache"),
-                  ("cli", "bench"), ("__main__", "cli")}  # fmt: skip
+                  ("form", "expr"), ("cli", "bench"), ("__main__", "cli")}  # fmt: skip
 OPTIONAL = {
     "cupy": ("engines/cuda/", "bench/"), "cuda": ("engines/cuda/",),
     "rich": ("cli.py", "bench/"), "typer": ("cli.py", "bench/"),

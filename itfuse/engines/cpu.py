@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from itfuse.config import setting
+from itfuse.engines.ready import Ready
 from itfuse.engines.tree import Leaves, combine_leaves
 from itfuse.expr import Memory
 from itfuse.ops import OPS
@@ -327,10 +328,17 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
     os.register_at_fork(after_in_child=_forget_pools)
 
 
+class CpuReady(Ready):
+    """A plan of the CPU engine."""
+
+    array_type = np.ndarray
+
+
 class CpuEngine:
     """Runs plans with NumPy, on any machine."""
 
     name = "cpu"
+    ready = CpuReady
 
     def build(self, stage: Stage) -> CpuBuilt:
         """Prepare a stage."""
