@@ -35,7 +35,7 @@ class NeedsBuffer(ItfuseError, RuntimeError):
 
 
 class Unsupported(ItfuseError, NotImplementedError):
-    """Something itfuse knows about and does not do (a `Limitation` in the docs)."""
+    """Something itfuse knows about and does not do."""
 
 
 class ConfigError(ItfuseError, ValueError):

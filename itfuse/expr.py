@@ -373,7 +373,7 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
         elif node.op is SCALAR:
             written[node] = repr(node.arg.item())
         else:
-            line = _call(node.op, [written[src] for src in node.srcs], node.dtype.name)
+            line = call_of(node.op, [written[src] for src in node.srcs], node.dtype.name)
             written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
     result = written[root]
     outer = result.startswith("(") and root.op.symbol and root.op.arity == 2
@@ -384,7 +384,7 @@ def call_text(op: Op, operands: tuple[Any, ...]) -> str:
     """Return the text of a call that has no node yet."""
     names = leaf_names(toposort(x for x in operands if isinstance(x, Node)))
     parts = [_bare(x, names) for x in operands]
-    result = _call(op, parts, "dtype")
+    result = call_of(op, parts, "dtype")
     return result[1:-1] if result.startswith("(") else result
 
 
@@ -395,7 +395,8 @@ def _bare(operand: Any, names: dict[Node, str]) -> str:
     return f"({inner})" if operand.op.symbol and operand.op.arity == 2 else inner
 
 
-def _call(op: Op, parts: list[str], dtype: str) -> str:
+def call_of(op: Op, parts: list[str], dtype: str) -> str:
+    """Return a call of `op` as Python would write it, in parentheses if it is an operator's."""
     if op.symbol and len(parts) == 2:
         return f"({parts[0]} {op.symbol} {parts[1]})"
     if op.symbol and len(parts) == 1:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from itfuse.dtypes import DTYPES
-from itfuse.expr import template_of
+from itfuse.expr import call_of, template_of
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.ops import OPS
 from itfuse.plan.stages import Instr, Program, Stage
@@ -138,6 +138,24 @@ def expression(op: str, operands: Sequence[str], dtypes: Sequence[str], result: 
     )
 
 
+def comment(program: Program, target: str) -> str:
+    """Say in NumPy's words what the program computes; `target` takes the result's number `at`."""
+    said: list[str] = []
+    for instr in program.instrs:
+        if instr.op in OPS:
+            said.append(call_of(OPS[instr.op], [said[arg] for arg in instr.args], instr.dtype))
+            said[-1] = said[-1] if len(said[-1]) <= _SAID else f"{instr.op}(...)"
+        else:
+            said.append(_source(instr).removeprefix("s."))
+    names = [target.format(at=at) for at in range(len(program.results))]
+    return "".join(
+        f"// {name} = {said[value]}\n" for name, value in zip(names, program.results, strict=True)
+    )
+
+
+_SAID = 80
+
+
 def statements(program: Program, values: dict[int, str]) -> list[str]:
     """One statement a node; `values` gives the C++ of loads, scalars and combined values."""
     lines: list[str] = []
@@ -179,44 +197,59 @@ def _state(name: str) -> str:
 
 
 def _element(stage: Stage, layout: StateLayout) -> str:
-    lines = [_state_struct(layout, "ElementState")]
+    lines = [_state_struct(layout, "ElementState"), comment(stage.element, "r{at}")]
     lines.append('extern "C" __device__ void SYMBOL(void* state, void* index, void* out) {\n')
     lines.append(_state("ElementState"))
     lines.append("  const long long i = *static_cast<const long long*>(index);\n")
     lines.append("  Item* const result = static_cast<Item*>(out);\n")
-    if layout.rank:
-        lines.append(index_text(layout.rank))
+    lines.append(index_text(stage, layout.rank))
     for slot in layout.slots:
-        lines.append(load_text(stage, slot, layout.rank))
+        lines.append(load_text(stage, slot))
     lines.append(_body(stage.element, "result"))
     lines.append("}\n")
     return "".join(lines)
 
 
-def index_text(rank: int, index: str = "i") -> str:
+def index_type(stage: Stage) -> str:
+    """Return the C++ type of an index along an axis."""
+    return "long long" if stage.wide else "int"
+
+
+def index_text(stage: Stage, rank: int, index: str = "i") -> str:
     """Decode the flat index into one index an axis, the last axis fastest."""
-    lines = [f"  long long rest = {index};\n"]
+    if not rank:
+        return ""
+    kind = index_type(stage)
+    count = "long long" if stage.wide else "unsigned"
+    lines = [f"  {count} rest = ({count}){index};\n"]
     for axis in range(rank - 1, 0, -1):
-        lines.append(f"  const long long i{axis} = rest % s.size[{axis}];\n")
-        lines.append(f"  rest /= s.size[{axis}];\n")
-    lines.append("  const long long i0 = rest;\n")
+        lines.append(f"  {kind} i{axis} = rest % ({count})s.size[{axis}];\n")
+        lines.append(f"  rest /= ({count})s.size[{axis}];\n")
+    lines.append(f"  {kind} i0 = rest;\n")
     return "".join(lines)
 
 
-def load_text(stage: Stage, slot: int, rank: int) -> str:
+def place(stage: Stage, slot: int) -> str:
+    """Write the address of a strided input's element at the indices."""
+    kind = index_type(stage)
+    offset = " + ".join(
+        f"(long long)i{axis} * ({kind})s.step{slot}[{axis}]"
+        for axis, moves in enumerate(stage.inputs[slot].moves)
+        if moves
+    )
+    return f"reinterpret_cast<const char*>(s.x{slot}) + ({offset})"
+
+
+def load_text(stage: Stage, slot: int) -> str:
     """Load input `slot` at the index; a scalar is in the state already."""
     source = stage.inputs[slot]
     if source.kind == "scalar":
         return ""
     cpp = DTYPES[source.dtype].cpp
-    place = {"linear": f"s.x{slot}[i]", "fixed": f"*s.x{slot}"}.get(source.layout)
-    if place is None:
-        offset = " + ".join(f"i{axis} * s.step{slot}[{axis}]" for axis in range(rank))
-        place = (
-            f"*reinterpret_cast<const {cpp}*>("
-            f"reinterpret_cast<const char*>(s.x{slot}) + ({offset}))"
-        )
-    return f"  const {cpp} x{slot} = {place};\n"
+    at = {"linear": f"s.x{slot}[i]", "fixed": f"*s.x{slot}"}.get(source.layout)
+    if at is None:
+        at = f"*reinterpret_cast<const {cpp}*>({place(stage, slot)})"
+    return f"  const {cpp} x{slot} = {at};\n"
 
 
 def _map(stage: Stage, layout: StateLayout, pointers: tuple[int, ...]) -> str:
@@ -225,6 +258,7 @@ def _map(stage: Stage, layout: StateLayout, pointers: tuple[int, ...]) -> str:
     if layout.fields:
         lines.append(_state_struct(layout, "MapState"))
         state = "void* state, "
+    lines.append(comment(stage.element, "r{at}"))
     arguments = ", ".join(f"void* e{slot}" for slot in pointers)
     lines.append(f'extern "C" __device__ void SYMBOL({state}{arguments}, void* out) {{\n')
     if state:
@@ -234,7 +268,7 @@ def _map(stage: Stage, layout: StateLayout, pointers: tuple[int, ...]) -> str:
         cpp = DTYPES[stage.inputs[slot].dtype].cpp
         lines.append(f"  const {cpp} x{slot} = *static_cast<const {cpp}*>(e{slot});\n")
     for slot in layout.slots:
-        lines.append(load_text(stage, slot, 0))
+        lines.append(load_text(stage, slot))
     lines.append(_body(stage.element, "result"))
     lines.append("}\n")
     return "".join(lines)
@@ -264,13 +298,14 @@ def _finish(stage: Stage, layout: StateLayout) -> str:
     assert stage.finish is not None
     lines = [
         _state_struct(layout, "FinishState"),
+        comment(stage.finish, "r{at}"),
         'extern "C" __device__ void SYMBOL(void* state, void* accumulator, void* out) {\n',
         _state("FinishState"),
         "  const Item a = *static_cast<const Item*>(accumulator);\n",
         "  Out* const result = static_cast<Out*>(out);\n",
     ]
     for slot in layout.slots:
-        lines.append(load_text(stage, slot, 0))
+        lines.append(load_text(stage, slot))
     lines.append(_body(stage.finish, "result"))
     lines.append("}\n")
     return "".join(lines)

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 
 from itfuse.expr import Memory, Node, Shape, leaf_names, text, toposort
 from itfuse.ops import INPUT, REDUCTION, SCALAR
-from itfuse.plan.index import aligned_strides, contiguous_strides, merge_axes
+from itfuse.plan.index import (
+    aligned_strides,
+    contiguous_strides,
+    inner_step,
+    merge_axes,
+    turned_axis,
+)
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Program, Stage
 
 SHARED_SCALARS = 64
@@ -245,7 +251,8 @@ class _Inputs:
         return self._add("carried", spot, dtype)
 
     def scalar(self, node: Node) -> int:
-        shared = len(self.rows) >= SHARED_SCALARS and node in self.slot
+        scalars = sum(kind == "scalar" for kind, _, _ in self.rows)
+        shared = scalars >= SHARED_SCALARS and node in self.slot
         return self.slot[node] if shared else self._add("scalar", node, node.dtype.name, True)
 
     def _add(self, kind: str, source: object, dtype: str, again: bool = False) -> int:
@@ -282,7 +289,10 @@ class _Inputs:
             return Input(kind, dtype, "linear", source, strides, elements)
         if not any(strides):
             return Input(kind, dtype, "fixed", source, strides, elements)
-        return Input(kind, dtype, "strided", source, strides, elements)
+        inner = inner_step(strides, itemsize)
+        turned = turned_axis(dims, strides, itemsize) if inner is None else None
+        moves = tuple(map(bool, strides))
+        return Input(kind, dtype, "strided", source, strides, elements, inner, turned, moves)
 
 
 class _Writer:

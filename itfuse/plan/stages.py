@@ -84,6 +84,14 @@ class Input:
         For `strided`: step in bytes along each of the stage's `dims`. Not part of the key.
     elements : int
         Distinct elements read. Not part of the key.
+    inner : int or None
+        For `strided`: elements from one to the next along the last of `dims`, if -1 to 4, so that
+        vectors can be loaded.
+    turned : int or None
+        For `strided`: the axis of `dims`, not the last, along which it is contiguous, if both are
+        long enough to be worth turning squares of it.
+    moves : tuple of bool
+        For `strided`: whether it moves along each of the stage's `dims`.
     """
 
     kind: str
@@ -92,6 +100,9 @@ class Input:
     source: Node | tuple[int, int]
     strides: tuple[int, ...] = ()
     elements: int = 1
+    inner: int | None = None
+    turned: int | None = None
+    moves: tuple[bool, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -178,9 +189,10 @@ class Stage:
                 self.element,
                 self.combine,
                 self.finish,
-                tuple((i.kind, i.dtype, i.layout) for i in self.inputs),
+                tuple((i.kind, i.dtype, i.layout, i.inner, i.turned, i.moves) for i in self.inputs),
                 tuple(o.dtype for o in self.outputs),
                 len(self.dims) if self.strided else 1,
+                self.wide,
             )
         )
 
@@ -188,6 +200,13 @@ class Stage:
     def strided(self) -> bool:
         """Whether any input needs the index map."""
         return any(i.layout == "strided" for i in self.inputs)
+
+    @property
+    def wide(self) -> bool:
+        """Whether indices need 64 bits: 2**31 elements, or as many bytes from one to the next."""
+        steps = [abs(step) for i in self.inputs if i.layout == "strided" for step in i.strides]
+        # A margin for the last block, whose threads count past the end.
+        return max([self.size + (1 << 16), *steps]) >= 1 << 31
 
     @property
     def size(self) -> int:

@@ -51,7 +51,8 @@ class HostEngine:
     def __init__(self, plans: Iterable[Plan]) -> None:
         self.stages = {digest(s): s for plan in plans for s in plan.stages}
         self.lowered = {key: lower(stage, f"h_{key}") for key, stage in self.stages.items()}
-        self.tiles: dict[str, TileKernel] = {}
+        self.tiles: dict[str, list[TileKernel]] = {}
+        self.ran = {True: 0, False: 0}  # launches of aligned and of other variants
         sources = []
         for key, stage in self.stages.items():
             source = self.lowered[key].source
@@ -59,8 +60,9 @@ class HostEngine:
                 source += _map_at(stage, self.lowered[key])
             sources.append(source)
             if stage.strategy == "tile":
-                tile = self.tiles[key] = lower_tile(stage, f"h_{key}")
-                sources.append(tile.source + f"ITF_HOST_LAUNCH({tile.symbol}, State)\n")
+                variants = [lower_tile(stage, f"h_{key}_{'na'[ok]}", bool(ok)) for ok in (1, 0)]
+                self.tiles[key] = variants
+                sources += [t.source + f"ITF_HOST_LAUNCH({t.symbol}, State)\n" for t in variants]
         self.library = HostLibrary(unit(sources))
 
     def run(self, plan: Plan, *expressions: Array) -> tuple[Any, ...]:
@@ -107,11 +109,12 @@ class HostEngine:
             out[...] = got[f"r{at}"].reshape(out.shape)
 
     def _tile(
-        self, tile: TileKernel, stage: Stage, operands: list[Any], outputs: list[Any]
+        self, variants: list[TileKernel], stage: Stage, operands: list[Any], outputs: list[Any]
     ) -> None:
         """Run the kernel twice: other alignments, another filling, another grid."""
         raw = _addresses(stage, operands)
-        spans = tile.spans(stage.size)
+        tile = variants[0]
+        spans = tile.spans(stage)
         partial = np.empty(spans * tile.partial, "u1")
         finished = np.zeros(1, "u4")
         extra = (partial.ctypes.data, finished.ctypes.data) if tile.partial else ()
@@ -123,6 +126,8 @@ class HostEngine:
                 for room, out in zip(rooms, outputs, strict=True)
             ]
             places = [room.ctypes.data + at for room, at in zip(rooms, starts, strict=True)]
+            tile = variants[0] if variants[0].fits(stage, raw, places) else variants[1]
+            self.ran[tile.needs is not None] += 1
             state = tile.state.pack(stage, raw, places, extra)
             # A reduction's grid may be smaller than its leaves are many.
             grid = min(spans, 2) if tile.partial and shift else spans

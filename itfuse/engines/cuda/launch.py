@@ -66,7 +66,8 @@ class CudaEngine:
         """Compile a stage for this GPU."""
         name = f"itf_{digest(stage)}"
         if stage.strategy == "tile":
-            return CudaBuilt(TileBuilt(lower_tile(stage, name), self.arch))
+            variant = functools.partial(lower_tile, stage, name)
+            return CudaBuilt(TileBuilt(variant, self.arch))
         return CudaBuilt(CubBuilt(stage, lower(stage, name), self.arch))
 
     def source(self, stage: Stage) -> str:
