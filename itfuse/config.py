@@ -76,11 +76,11 @@ SETTINGS: dict[str, Setting] = {
 }  # fmt: skip
 
 class _Overrides(dict[str, Any]):
-    """The settings changed in a context, and all settings together once they were asked for."""
+    """The settings changed in a context, and the key of all once it was asked for."""
 
-    __slots__ = ("all",)
+    __slots__ = ("key",)
 
-    all: tuple[Any, ...]
+    key: int
 
 
 overrides: ContextVar[_Overrides | None] = ContextVar("itfuse_config", default=None)
@@ -110,18 +110,28 @@ def setting(name: str) -> Any:
     return _environment[name]
 
 
-def settings_key() -> tuple[Any, ...]:
-    """Return every setting in force: part of the key of whatever was made under them."""
+def settings_key() -> int:
+    """Return a number for all settings in force: part of the key of what is made under them."""
+    global _unchanged_key  # noqa: PLW0603
     changed = overrides.get()
     if changed is None:
-        if len(_environment) < len(SETTINGS):
-            return tuple([setting(name) for name in SETTINGS])
-        return tuple(_environment.values())
+        if _unchanged_key < 0:
+            _unchanged_key = _number()
+        return _unchanged_key
     try:
-        return changed.all
+        return changed.key
     except AttributeError:
-        changed.all = tuple([setting(name) for name in SETTINGS])
-        return changed.all
+        changed.key = _number()
+        return changed.key
+
+
+_numbers: dict[tuple[Any, ...], int] = {}
+_unchanged_key = -1
+
+
+def _number() -> int:
+    values = tuple([setting(name) for name in SETTINGS])
+    return _numbers.setdefault(values, len(_numbers))
 
 
 @contextlib.contextmanager

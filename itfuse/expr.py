@@ -6,6 +6,7 @@ sub-expressions need no search. All walks are iterative: depth is limited by mem
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import weakref
@@ -350,12 +351,20 @@ def rewrite(roots: tuple[Node, ...], rule: Callable[[Node], Node]) -> tuple[Node
 
 
 def leaf_names(order: Iterable[Node]) -> dict[Node, str]:
-    """Name the arrays of an expression a, b, c, ..., z, a1, b1, ... in order of appearance."""
-    names: dict[Node, str] = {}
-    for node in order:
-        if node.op is INPUT and node not in names:
-            number, letter = divmod(len(names), 26)
-            names[node] = chr(ord("a") + letter) + (str(number) if number else "")
+    """Name the arrays of an expression a, b, c, ..., z, a1, b1, ... in order of appearance.
+
+    Arguments of a traced function have their own names already.
+    """
+    inputs = [node for node in dict.fromkeys(order) if node.op is INPUT]
+    names = {node: node.arg.name for node in inputs if hasattr(node.arg, "name")}
+    taken = set(names.values())
+    count = itertools.count()
+    for node in inputs:
+        while node not in names:
+            number, letter = divmod(next(count), 26)
+            name = chr(ord("a") + letter) + (str(number) if number else "")
+            if name not in taken:
+                names[node] = name
     return names
 
 

@@ -120,7 +120,7 @@ def form_of(
     leaves: tuple[Node, ...] = ()
     if not srcs:
         if op is SCALAR:
-            arg = None
+            arg = isinstance(arg, Deferred)  # never to be taken for a value that is there
         elif op is INPUT:
             arg = arg.strides
         key: tuple[Any, ...] = (op.name, dtype.num, shape, arg)

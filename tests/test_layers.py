@@ -15,7 +15,7 @@ ROOT = Path(itfuse.__file__).parent
 
 # Top to bottom is the order of the data; a module imports lower layers and its own package only.
 LAYERS = (
-    ("errors", "config", "dtypes", "reference"),
+    ("errors", "config", "dtypes", "reference", "pytree"),
     ("ops",),
     ("form",),
     ("expr",),
@@ -23,9 +23,12 @@ LAYERS = (
     ("lower",),
     ("cache", "engines"),
     ("explain",),
+    ("evaluate",),
     ("array",),
     ("functions",),
-    ("pytree", "number"),
+    ("number",),
+    ("trace",),
+    ("short",),
     ("fused",),
     ("__init__",),
     ("cli", "bench", "testing", "__main__"),

@@ -20,7 +20,7 @@ _forked = False
 def _after_fork() -> None:
     global _forked, _lock  # noqa: PLW0603
     # CUDA that was initialised does not survive a fork; a probe alone initialises it.
-    _forked = _forked or bool(_engines) or _probe.cache_info().currsize > 0
+    _forked = _forked or bool(_engines) or (_probe.cache_info().currsize > 0 and not _probe()[0])
     _lock = threading.Lock()
 
 
