@@ -38,9 +38,11 @@ from itfuse.errors import (
     PlanError,
     RangeError,
     ShapeError,
+    TraceError,
     Unsupported,
 )
 from itfuse.functions import FUNCTIONS
+from itfuse.fused import fuse
 from itfuse.plan.stages import Note, Plan, Stage
 
 __version__ = "0.1.0"
@@ -77,12 +79,14 @@ __all__ = [
     "RangeError",
     "ShapeError",
     "Stage",
+    "TraceError",
     "Unsupported",
     "asarray",
     "compute",
     "config",
     "engines",
     "explain",
+    "fuse",
     "load",
     "plan",
     "spec",

@@ -7,19 +7,19 @@ nothing; `compute` plans and runs.
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from itfuse import dtypes, engines, expr
-from itfuse.config import setting
 from itfuse.errors import DeviceError, ShapeError, Unsupported
+from itfuse.evaluate import check_values, evaluate
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
+from itfuse.form import Number
 from itfuse.ops import BY_UFUNC, ELEMENTWISE, INPUT, OPS, Op
-from itfuse.plan import cached_plan, make_plan
+from itfuse.plan import make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
 
@@ -145,6 +145,7 @@ class Array:
                 f"{self.shape}; only one element converts. Use .any() or .all() for "
                 "a truth value, .sum() and the like for a number"
             )
+        check_values((self._node,), self._data, what)
         return self.compute().reshape(()).item()
 
     def __bool__(self) -> bool:
@@ -207,34 +208,40 @@ _CUPY_NAMES = {"cupy_true_divide": "divide", "cupy_where": "where"}
 
 def _lift(x: Any) -> Any:
     """Return `x` as an operand: an Array, a NumPy scalar, or a Python scalar."""
-    if isinstance(x, (Array, bool, int, float, np.generic)):
+    if isinstance(x, (Array, bool, int, float, np.generic, Number)):
         return x
     return asarray(x)
 
 
 def apply(op: Op, operands: tuple[Any, ...]) -> Array:
     """Apply an elementwise row."""
-    lifted = [_lift(x) for x in operands]
-    if not any(isinstance(x, Array) for x in lifted):
-        lifted = [asarray(x) for x in lifted]
     data: dict[Node, Any] | None = None
     device = ""
-    for x in lifted:
-        if not isinstance(x, Array):
+    nodes: list[Any] = []
+    for operand in operands:
+        x = operand
+        if type(x) is not Array and not isinstance(x := _lift(x), Array):
+            nodes.append(x)
             continue
+        nodes.append(x._node)
         if data is None:
             data, device = x._data, x._device
         elif x._device != device:
-            what = expr.call_text(op, tuple(y._node if isinstance(y, Array) else y for y in lifted))
+            what = expr.call_text(op, tuple(map(_node_of, operands)))
             raise DeviceError(
                 f"{what}: the arrays are on {device} and {x._device}; move one of "
                 "them first (cupy.asarray(...) to the GPU, .get() to the host)"
             )
         elif x._data is not data and not x._data.keys() <= data.keys():
             data = {**data, **x._data}
-    assert data is not None
-    node = expr.elementwise(op, tuple(x._node if isinstance(x, Array) else x for x in lifted))
-    return Array(node, data, device)
+    if data is None:  # numbers only
+        return apply(op, tuple(map(asarray, operands)))
+    return Array(expr.elementwise(op, tuple(nodes)), data, device)
+
+
+def _node_of(operand: Any) -> Any:
+    lifted = _lift(operand)
+    return lifted._node if isinstance(lifted, Array) else lifted
 
 
 def asarray(obj: Any, dtype: Any = None) -> Array:
@@ -433,56 +440,19 @@ def compute(
     >>> float(total), float(top)
     (6.0, 3.0)
     """
-    nodes, data, device = _gather(arrays)
-    outs = None if out is None else (out,) if len(nodes) == 1 and not _several(out) else tuple(out)
-    if outs is not None and len(outs) != len(nodes):
-        raise ShapeError(f"out= has {len(outs)} arrays for {len(nodes)} expressions")
-    name = engine or setting("engine")
-    runner = _engine(name, device, nodes)
-    made = cached_plan(nodes, "none" if name == "null" else device, max_passes)
-    if setting("debug"):
-        _debug(made, runner)
-    results = engines.run(made, data, outs, stream, runner)
-    if name == "null":
+    if len(arrays) == 1 and type(x := arrays[0]) is Array:
+        nodes, data, device = (x._node,), x._data, x._device
+    else:
+        nodes, data, device = _gather(arrays)
+    outs = None if out is None else _outs(out, len(arrays))
+    results = evaluate(nodes, data, device, outs, stream, engine, max_passes)
+    if type(results[0]) is tuple:  # of the null engine
         results = tuple(spec(shape, dtype) for shape, dtype in results)
     return results[0] if len(results) == 1 else results
 
 
-def _several(out: Any) -> bool:
-    return isinstance(out, (tuple, list))
-
-
-def _engine(name: str, device: str, nodes: tuple[Node, ...]) -> Any:
-    kind = device.partition(":")[0]
-    if name == "null":
-        return engines.engine_for("none")
-    if kind == "none":
-        raise DeviceError(
-            f"{_texts(nodes)} stands on placeholders without elements; pass real arrays, or "
-            "engine='null' to plan and compile only"
-        )
-    if name not in ("auto", kind):
-        raise DeviceError(
-            f"{_texts(nodes)} is on {device}, and the engine {name!r} was asked for; move the "
-            "arrays there first (cupy.asarray(...) or .get()), or use engine='auto'"
-        )
-    return engines.engine_for(device)
-
-
-def _texts(nodes: tuple[Node, ...]) -> str:
-    return ", ".join(expr.text(node) for node in nodes)
-
-
-def _debug(made: Plan, runner: Any) -> None:
-    level = setting("debug")
-    for number, stage in enumerate(made.stages):
-        print(
-            f"itfuse: pass {number + 1} of {made.passes}: {stage.primitive} over "
-            f"{list(stage.shape)} by {stage.strategy}",
-            file=sys.stderr,
-        )
-    if level >= 2:
-        print(explain_text(made), file=sys.stderr)
-    if level >= 3 and hasattr(runner, "source"):
-        for stage in made.stages:
-            print(runner.source(stage), file=sys.stderr)
+def _outs(out: Any, wanted: int) -> tuple[Any, ...]:
+    outs = (out,) if wanted == 1 and not isinstance(out, (tuple, list)) else tuple(out)
+    if len(outs) != wanted:
+        raise ShapeError(f"out= has {len(outs)} arrays for {wanted} expressions")
+    return outs

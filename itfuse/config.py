@@ -79,7 +79,15 @@ SETTINGS: dict[str, Setting] = {
     )
 }  # fmt: skip
 
-_overrides: ContextVar[dict[str, Any] | None] = ContextVar("itfuse_config", default=None)
+class _Overrides(dict[str, Any]):
+    """The settings changed in a context, and the key of all once it was asked for."""
+
+    __slots__ = ("key",)
+
+    key: int
+
+
+overrides: ContextVar[_Overrides | None] = ContextVar("itfuse_config", default=None)
 _environment: dict[str, Any] = {}
 
 
@@ -95,15 +103,39 @@ def _parse(name: str, value: Any, origin: str) -> Any:
 
 def setting(name: str) -> Any:
     """Return the value of setting `name` in the current context."""
-    overrides = _overrides.get()
-    if overrides is not None and name in overrides:
-        return overrides[name]
+    changed = overrides.get()
+    if changed is not None and name in changed:
+        return changed[name]
     if name not in _environment:
         variable = f"ITFUSE_{name.upper()}"
         text = os.environ.get(variable)
         default = SETTINGS[name].default
         _environment[name] = default if text is None else _parse(name, text, variable)
     return _environment[name]
+
+
+def settings_key() -> int:
+    """Return a number for all settings in force: part of the key of what is made under them."""
+    global _unchanged_key  # noqa: PLW0603
+    changed = overrides.get()
+    if changed is None:
+        if _unchanged_key < 0:
+            _unchanged_key = _number()
+        return _unchanged_key
+    try:
+        return changed.key
+    except AttributeError:
+        changed.key = _number()
+        return changed.key
+
+
+_numbers: dict[tuple[Any, ...], int] = {}
+_unchanged_key = -1
+
+
+def _number() -> int:
+    values = tuple([setting(name) for name in SETTINGS])
+    return _numbers.setdefault(values, len(_numbers))
 
 
 @contextlib.contextmanager
@@ -130,8 +162,8 @@ def config(**settings: Any) -> Iterator[None]:
     8.0
     """
     parsed = {name: _parse(name, value, "itf.config") for name, value in settings.items()}
-    token = _overrides.set({**(_overrides.get() or {}), **parsed})
+    token = overrides.set(_Overrides({**(overrides.get() or {}), **parsed}))
     try:
         yield
     finally:
-        _overrides.reset(token)
+        overrides.reset(token)

@@ -36,6 +36,10 @@ class AliasError(ItfuseError, ValueError):
     """`out` shares memory with an input in a way that would change the result."""
 
 
+class TraceError(ItfuseError, TypeError):
+    """A fused function asked for a value that is known only when it runs."""
+
+
 class NeedsBuffer(ItfuseError, RuntimeError):
     """The expression cannot run in the passes allowed without an array nobody asked for."""
 

@@ -6,7 +6,9 @@ sub-expressions need no search. All walks are iterative: depth is limited by mem
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -17,6 +19,7 @@ import numpy as np
 
 from itfuse import dtypes
 from itfuse.errors import AxisError, DTypeError, RangeError, ShapeError, Unsupported
+from itfuse.form import Deferred, Fields, Form, Number, form_of
 from itfuse.ops import CONSTANT, FOLDS, INPUT, OPS, POSITION, REDUCTION, SCALAR, Op
 
 Shape = tuple[int, ...]
@@ -41,7 +44,7 @@ class Memory:
     strides: tuple[int, ...]
 
 
-class Node:
+class Node(Fields):
     """One operation on other nodes, or a leaf.
 
     Attributes
@@ -57,15 +60,22 @@ class Node:
     arg : object
         `Memory` of an input, the value of a scalar or constant, the reduced axes of a reduction,
         (shape, reduced axes) of a position, else None.
+    form : Form or None
+        The structure above the leaves, interned too: equal forms over different leaves are the
+        same expression of other data. None with more than `FORM_LEAVES` leaves.
+    leaves : tuple of Node
+        The distinct input and scalar leaves in order of appearance; empty without a form.
     """
 
-    __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "srcs")
+    __slots__ = ()
 
     op: Op
     srcs: tuple[Node, ...]
     dtype: np.dtype[Any]
     shape: Shape
     arg: Any
+    form: Form | None
+    leaves: tuple[Node, ...]
 
     @property
     def size(self) -> int:
@@ -84,8 +94,16 @@ class Node:
 
 _NOT_IN_OPS = {op.name: op for op in (INPUT, SCALAR, CONSTANT, POSITION, *FOLDS.values())}
 _interned: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
-_set = object.__setattr__
+_lock = threading.RLock()  # a node's death inside may run what interns another
+
+
+def _reset_lock() -> None:
+    global _lock  # noqa: PLW0603  # another thread may have held it when this process was forked
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_lock)
 
 
 def make(
@@ -101,18 +119,22 @@ def make(
     with _lock:
         node = _interned.get(key)
         if node is None:
-            node = object.__new__(Node)
-            _set(node, "op", op)
-            _set(node, "srcs", srcs)
-            _set(node, "dtype", dtype)
-            _set(node, "shape", shape)
-            _set(node, "arg", arg)
-            _interned[key] = node
+            form, leaves = form_of(op, srcs, dtype, shape, arg)
+            made: Any = Fields(op, srcs, dtype, shape, arg, form, leaves)
+            made.__class__ = Node
+            node = _interned[key] = made
     return node
+
+
+_KEPT_SCALARS = 512
+_scalars: dict[Any, Node] = {}
+"""Scalars made lately: literals recur, and a node costs more than finding it here."""
 
 
 def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
     """Return the leaf for a runtime scalar; its value is not part of any key."""
+    if isinstance(value, Number):
+        return make(SCALAR, (), dtype, (), Deferred(value, (dtype,)))
     try:
         exact = dtype.type(value)
     except OverflowError:
@@ -121,7 +143,14 @@ def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
             "dtype it takes from the array beside it; cast that array with "
             ".astype(...) first"
         ) from None
-    return make(SCALAR, (), dtype, (), exact)
+    key = (dtype, exact.tobytes())
+    node = _scalars.get(key)
+    if node is None:
+        node = make(SCALAR, (), dtype, (), exact)
+        if len(_scalars) >= _KEPT_SCALARS:
+            _scalars.clear()
+        _scalars[key] = node
+    return node
 
 
 def broadcast(shapes: Iterable[Shape], describe: Callable[[], str]) -> Shape:
@@ -142,12 +171,12 @@ def broadcast(shapes: Iterable[Shape], describe: Callable[[], str]) -> Shape:
         ) from None
 
 
-_resolved: dict[Any, tuple[Any, Any]] = {}
+_resolved: dict[Any, tuple[Any, Any, bool]] = {}
 _BOOL = np.dtype(bool)
 
 
-def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tuple[Any, Any]:
-    """Return (operand dtypes, result dtype) of `op`, asked of NumPy.
+def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tuple[Any, Any, bool]:
+    """Return (operand dtypes, result dtype, whether a value may change them), asked of NumPy.
 
     `kinds` holds a dtype for each strong operand and `int` or `float` for each Python scalar.
     """
@@ -155,11 +184,12 @@ def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tupl
     if found is None:
         try:
             if op.result is not None:
-                found = op.result(*kinds)
+                operands, result = op.result(*kinds)
             else:
                 assert op.asks is not None
                 *operands, result = op.asks.resolve_dtypes((*kinds, None))
-                found = tuple(operands), result
+            by_value = _compares(op) and any(kind is int for kind in kinds)
+            found = tuple(operands), result, by_value
         except (TypeError, ValueError) as why:
             raise DTypeError(f"{describe()}: {why}") from None
         for dtype in (*found[0], found[1]):
@@ -214,22 +244,31 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
 
     if len(operands) != op.arity:
         raise TypeError(f"{op.name} takes {op.arity} operands, not {len(operands)}")
-    kinds = tuple(_kind(operand, describe) for operand in operands)
-    if any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
+    kinds = tuple([x.dtype if type(x) is Node else _kind(x, describe) for x in operands])
+    found = _resolved.get((op.name, kinds))
+    if found is None or found[2]:
         operands, kinds = _exact_comparison(op, operands, kinds)
-    wanted, result = resolve(op, kinds, describe)
-    srcs = tuple(
-        [
-            convert(x, dtype)
-            if isinstance(x, Node)
-            else convert(scalar(x, x.dtype), dtype)
-            if isinstance(x, np.generic)
-            else scalar(x, dtype)
-            for x, dtype in zip(operands, wanted, strict=True)
-        ]
-    )
-    shape = broadcast([src.shape for src in srcs], describe)
-    return make(op, srcs, result, shape)
+        found = resolve(op, kinds, describe)
+    srcs = []
+    shape: Shape | None = None
+    for x, dtype in zip(operands, found[0], strict=True):
+        if type(x) is Node:
+            src = x if x.dtype is dtype else convert(x, dtype)
+        elif isinstance(x, np.generic):
+            src = convert(scalar(x, x.dtype), dtype)
+        else:
+            src = scalar(x, dtype)
+        srcs.append(src)
+        if shape is None or not shape:
+            shape = src.shape
+        elif src.shape and src.shape != shape:
+            shape = broadcast([src.shape for src in (*srcs, *_nodes(operands))], describe)
+    assert shape is not None
+    return make(op, tuple(srcs), found[1], shape)
+
+
+def _nodes(operands: tuple[Any, ...]) -> list[Node]:
+    return [x for x in operands if isinstance(x, Node)]
 
 
 def _kind(operand: Any, describe: Callable[[], str]) -> Any:
@@ -239,10 +278,11 @@ def _kind(operand: Any, describe: Callable[[], str]) -> Any:
         if not dtypes.supported(operand.dtype):
             dtypes.check(operand.dtype, f"{describe()}: an operand")
         return operand.dtype
-    if isinstance(operand, bool):
+    kind = operand.kind if isinstance(operand, Number) else type(operand)
+    if issubclass(kind, bool):
         return _BOOL
-    if isinstance(operand, (int, float)):
-        return int if isinstance(operand, int) else float
+    if issubclass(kind, (int, float)):
+        return int if issubclass(kind, int) else float
     raise DTypeError(
         f"{describe()}: a {type(operand).__name__} cannot be an operand; pass an "
         "array, a NumPy scalar, or a Python bool, int or float"
@@ -252,18 +292,23 @@ def _kind(operand: Any, describe: Callable[[], str]) -> Any:
 def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
     # NumPy compares a Python integer exactly, whatever the array's dtype can hold. An integer
     # beyond all of its values compares like infinity, so compare as (exact enough) floats.
-    if op.ufunc is None and op.numpy in _EXACT:
+    if _compares(op) and any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
         strong = [kind for kind in kinds if not isinstance(kind, type)]
         if len(strong) == 1 and strong[0].kind in "iu":
             value = next(x for x, kind in zip(operands, kinds, strict=True) if kind is int)
             info = np.iinfo(strong[0])
-            if not info.min <= value <= info.max:
+            # A number of a later call is taken to fit; where it does not, that call is traced anew.
+            if not isinstance(value, Number) and not info.min <= value <= info.max:
                 beyond = np.float64("inf") if value > 0 else -np.float64("inf")
                 operands = tuple(
                     beyond if kind is int else x for x, kind in zip(operands, kinds, strict=True)
                 )
                 kinds = tuple(np.dtype(float) if kind is int else kind for kind in kinds)
     return operands, kinds
+
+
+def _compares(op: Op) -> bool:
+    return op.ufunc is None and op.numpy in _EXACT
 
 
 _EXACT = {np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal}
@@ -389,12 +434,20 @@ def rewrite(roots: tuple[Node, ...], rule: Callable[[Node], Node]) -> tuple[Node
 
 
 def leaf_names(order: Iterable[Node]) -> dict[Node, str]:
-    """Name the arrays of an expression a, b, c, ..., z, a1, b1, ... in order of appearance."""
-    names: dict[Node, str] = {}
-    for node in order:
-        if node.op is INPUT and node not in names:
-            number, letter = divmod(len(names), 26)
-            names[node] = chr(ord("a") + letter) + (str(number) if number else "")
+    """Name the arrays of an expression a, b, c, ..., z, a1, b1, ... in order of appearance.
+
+    Arguments of a traced function have their own names already.
+    """
+    inputs = [node for node in dict.fromkeys(order) if node.op is INPUT]
+    names = {node: node.arg.name for node in inputs if hasattr(node.arg, "name")}
+    taken = set(names.values())
+    count = itertools.count()
+    for node in inputs:
+        while node not in names:
+            number, letter = divmod(next(count), 26)
+            name = chr(ord("a") + letter) + (str(number) if number else "")
+            if name not in taken:
+                names[node] = name
     return names
 
 

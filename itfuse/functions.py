@@ -175,17 +175,29 @@ def _operand(x: Any) -> bool:
     return not isinstance(x, (str, bytes, type(None), dict, set))
 
 
+_PLAIN = {Array, int, float, bool}
+
+
 def _install(op: Op) -> None:
-    function: Callable[..., Any] = _power if op.dunder == "pow" else FUNCTIONS[op.name]
     if op.arity == 1:
-        setattr(Array, f"__{op.dunder}__", function)
+        setattr(Array, f"__{op.dunder}__", FUNCTIONS[op.name])
         return
 
+    def function(*operands: Any) -> Any:
+        return apply(op, operands)
+
+    if op.dunder == "pow":
+        function = _power
+
     def forward(self: Array, other: Any) -> Any:
-        return function(self, other) if _operand(other) else NotImplemented
+        if type(other) in _PLAIN or _operand(other):
+            return function(self, other)
+        return NotImplemented
 
     def reflected(self: Array, other: Any) -> Any:
-        return function(other, self) if _operand(other) else NotImplemented
+        if type(other) in _PLAIN or _operand(other):
+            return function(other, self)
+        return NotImplemented
 
     setattr(Array, f"__{op.dunder}__", forward)
     if op.dunder not in ("lt", "le", "gt", "ge", "eq", "ne"):

@@ -15,21 +15,27 @@ ROOT = Path(itfuse.__file__).parent
 
 # Top to bottom is the order of the data; a module imports lower layers and its own package only.
 LAYERS = (
-    ("errors", "config", "dtypes", "reference", "composites"),
+    ("errors", "config", "dtypes", "reference", "composites", "pytree"),
     ("ops",),
+    ("form",),
     ("expr",),
     ("plan",),
     ("lower",),
     ("cache", "disk", "engines"),
     ("explain",),
+    ("evaluate",),
     ("array",),
     ("functions",),
+    ("number",),
+    ("trace",),
+    ("short",),
+    ("fused",),
     ("__init__",),
     ("cli", "bench", "testing", "__main__", "ahead"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("composites", "errors"),
-                  ("engines", "cache"), ("engines", "disk"),
+                  ("engines", "cache"), ("engines", "disk"), ("form", "expr"),
                   ("cli", "bench"), ("__main__", "cli"), ("__init__", "ahead")}  # fmt: skip
 TABLES = ("ops.py",)  # data may be long
 OPTIONAL = {

@@ -18,7 +18,9 @@ def span(memory: Memory, shape: tuple[int, ...], itemsize: int) -> tuple[int, in
     return low, high + itemsize
 
 
-def check(plan: Plan, out: dict[tuple[int, int], Memory]) -> None:
+def check(
+    plan: Plan, out: dict[tuple[int, int], Memory], where: dict[Node, Memory] | None = None
+) -> None:
     """Raise `AliasError` if writing `out` could change what a pass still has to read.
 
     Parameters
@@ -27,6 +29,8 @@ def check(plan: Plan, out: dict[tuple[int, int], Memory]) -> None:
         The passes.
     out : dict of (int, int) to Memory
         For each given output, by (stage, output), where it lies.
+    where : dict of Node to Memory, optional
+        Where the inputs lie in this call, if elsewhere than their nodes say.
     """
     written = []
     for (s, o), memory in out.items():
@@ -47,11 +51,12 @@ def check(plan: Plan, out: dict[tuple[int, int], Memory]) -> None:
                 node = i.source
                 if not isinstance(node, Node) or i.kind != "array":
                     continue
-                assert isinstance(node.arg, Memory)
-                theirs = span(node.arg, node.shape, node.dtype.itemsize)
+                read = (where or {}).get(node, node.arg)
+                assert isinstance(read, Memory)
+                theirs = span(read, node.shape, node.dtype.itemsize)
                 if not (own[0] < theirs[1] and theirs[0] < own[1]):
                     continue
-                if number == s and _in_place(stage, i, node, memory, output.node):
+                if number == s and _in_place(stage, i, node, read, memory, output.node):
                     continue
                 later = "" if number == s else f", which pass {number + 1} reads afterwards"
                 raise AliasError(
@@ -66,7 +71,9 @@ def _place(plan: Plan, node: Node) -> int:
     return next(at for at, root in enumerate(plan.roots) if root is node)
 
 
-def _in_place(stage: Stage, i: Input, node: Node, memory: Memory, output: Node) -> bool:
+def _in_place(
+    stage: Stage, i: Input, node: Node, read: Memory, memory: Memory, output: Node
+) -> bool:
     # A row program has read all of a row before it writes the first element of it.
     whole = stage.primitive == "transform" or (
         stage.primitive == "rows" and output.size == stage.size
@@ -75,7 +82,7 @@ def _in_place(stage: Stage, i: Input, node: Node, memory: Memory, output: Node) 
         return False
     one = node.size == 1 and stage.size == 1
     return (
-        node.arg.pointer == memory.pointer
+        read.pointer == memory.pointer
         and node.dtype.itemsize == output.dtype.itemsize
         and (i.layout == "linear" or one)
     )

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from itfuse.config import setting
+from itfuse.engines.ready import Ready
 from itfuse.engines.rows import RowsBuilt
 from itfuse.engines.tape import BLOCK, Block, Tape, block_shape, runs, view
 from itfuse.engines.tree import Leaves, Operator, combine_leaves
@@ -205,10 +206,17 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
     os.register_at_fork(after_in_child=_forget_pools)
 
 
+class CpuReady(Ready):
+    """A plan of the CPU engine."""
+
+    array_type = np.ndarray
+
+
 class CpuEngine:
     """Runs plans with NumPy, on any machine."""
 
     name = "cpu"
+    ready = CpuReady
 
     def build(self, stage: Stage) -> CpuBuilt | RowsBuilt:
         """Prepare a stage."""

@@ -57,7 +57,17 @@ class StateLayout:
         outputs: Sequence[int] = (),
         extra: Sequence[Any] = (),
     ) -> bytes:
-        """Return the block for one run.
+        """Return the block for one run: `values`, packed."""
+        return self.struct.pack(*self.values(stage, operands, outputs, extra))
+
+    def values(
+        self,
+        stage: Stage,
+        operands: Sequence[Any],
+        outputs: Sequence[Any] = (),
+        extra: Sequence[Any] = (),
+    ) -> list[Any]:
+        """Return the members of the block for one run.
 
         Parameters
         ----------
@@ -82,7 +92,7 @@ class StateLayout:
             values += [*outputs, stage.size, *shape, *extra]
         elif not values and self.fields:
             values.append(0)
-        return self.struct.pack(*values)
+        return values
 
 
 def state_layout(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import threading
 from typing import Any
 
@@ -13,6 +14,27 @@ from itfuse.expr import Memory
 _INSTALL = "pip install 'itfuse[cu13]' (or [cu12] for a CUDA 12 driver)"
 _engines: dict[str, Any] = {}
 _lock = threading.Lock()
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked, _lock  # noqa: PLW0603
+    # CUDA that was initialised does not survive a fork; a probe alone initialises it.
+    _forked = _forked or bool(_engines) or (_probe.cache_info().currsize > 0 and not _probe()[0])
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _refuse_forked() -> None:
+    if _forked:
+        raise DeviceError(
+            "this process was forked from one that had used the GPU, and CUDA does not survive a "
+            "fork; start processes with multiprocessing.get_context('spawn'), or fork before "
+            "the first use of the GPU"
+        )
 
 
 @functools.cache
@@ -78,6 +100,7 @@ def engine(device: str) -> Any:
     DeviceError
         Saying what was found and what to do, if no GPU can be used.
     """
+    _refuse_forked()
     made = _engines.get(device)
     if made is None:
         reason, _ = _probe()
@@ -91,6 +114,7 @@ def engine(device: str) -> Any:
 
 def wrap(obj: Any) -> tuple[Any, Memory]:
     """Return a CuPy array over the memory of `obj` (no copy), and where it lies."""
+    _refuse_forked()
     reason, _ = _probe()
     if reason:
         raise DeviceError(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import cupy
 
 from itfuse.cache import digest
+from itfuse.engines.cuda.fast import CudaReady
+from itfuse.engines.cuda.scratch import is_capturing, keep
 from itfuse.engines.cuda.tile import TileBuilt
 from itfuse.errors import DeviceError
 from itfuse.expr import Memory
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 def _allocate(nbytes: int) -> tuple[int, Any]:
     memory = cupy.cuda.alloc(nbytes)
+    if is_capturing(cupy.cuda.get_current_stream().ptr):
+        keep(memory)
     return memory.ptr, memory
 
 
@@ -55,6 +59,7 @@ class CudaEngine:
     """Runs plans on one GPU through cuda.compute."""
 
     name = "cuda"
+    ready = CudaReady
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -11,6 +11,7 @@ import cupy
 from cupy.cuda import driver, function
 
 from itfuse.engines.cuda import compile as nvrtc
+from itfuse.engines.cuda.scratch import scratch
 from itfuse.lower.tile import TileKernel
 from itfuse.plan.stages import Stage
 
@@ -64,7 +65,7 @@ class TileBuilt:
         self.aligned = Loaded(lower(True), arch)
         self._other: Loaded | None = None
         self._lock = threading.Lock()
-        self._finished: dict[int, Any] = {}
+        self.scratch = scratch(cupy.cuda.Device().id)
 
     @property
     def other(self) -> Loaded:
@@ -83,19 +84,10 @@ class TileBuilt:
         loaded = self.aligned if fits else self.other
         kernel = loaded.kernel
         grid = kernel.spans(stage)
-        extra: tuple[int, ...] = ()
+        extra: list[Any] = []
         if kernel.partial:
-            # The scratch goes back to CuPy's pool at once; the pool reuses it in stream order.
-            address, _memory = allocate(grid * kernel.partial)
-            extra = (address, self._counter(stream))
+            *extra, _memory = self.scratch.take(stream, grid * kernel.partial)
             grid = min(grid, loaded.most)
         block = loaded.block()
         block[0].raw = kernel.state.pack(stage, operands, outputs, extra)
         driver.launchKernel(loaded.function, grid, 1, 1, kernel.block, 1, 1, 0, stream, block[2], 0)
-
-    def _counter(self, stream: int) -> int:
-        """Return the address of this stream's count of finished blocks; a launch leaves it zero."""
-        counter = self._finished.get(stream)
-        if counter is None:
-            counter = self._finished.setdefault(stream, cupy.zeros(1, "uint32"))
-        return int(counter.data.ptr)

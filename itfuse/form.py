@@ -1,0 +1,150 @@
+"""Forms: what expressions of one structure have in common, whatever arrays they stand on.
+
+The lowest part of expr.py, which makes the nodes; a form is interned like a node.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from itfuse.ops import INPUT, SCALAR, Op
+
+if TYPE_CHECKING:
+    from itfuse.expr import Node, Shape
+
+
+class Fields:
+    """The fields of a node while it is made; setting them one by one past `Node` costs more."""
+
+    __slots__ = ("__weakref__", "arg", "dtype", "form", "leaves", "op", "shape", "srcs")
+
+    def __init__(
+        self,
+        op: Op,
+        srcs: tuple[Node, ...],
+        dtype: np.dtype[Any],
+        shape: Shape,
+        arg: Any,
+        form: Form | None,
+        leaves: tuple[Node, ...],
+    ) -> None:
+        self.op = op
+        self.srcs = srcs
+        self.dtype = dtype
+        self.shape = shape
+        self.arg = arg
+        self.form = form
+        self.leaves = leaves
+
+
+class Number:
+    """A Python number that is known only when a call is made: an argument of a traced function.
+
+    As an operand it is weak, like the number it stands for; the scalar leaf that it becomes has a
+    `Deferred` value.
+
+    Attributes
+    ----------
+    kind : type
+        `bool`, `int` or `float`.
+    """
+
+    __slots__ = ("kind",)
+
+    kind: type
+
+
+class Deferred:
+    """The value of a scalar leaf that is known only when a call is made.
+
+    Attributes
+    ----------
+    number : object
+        What gives the value at the call (a `Number`, or an argument that is a NumPy scalar).
+    casts : tuple of numpy.dtype
+        The dtypes it is converted to, in turn.
+    """
+
+    __slots__ = ("casts", "number")
+
+    def __init__(self, number: Any, casts: tuple[np.dtype[Any], ...]) -> None:
+        self.number = number
+        self.casts = casts
+
+    def tobytes(self) -> Any:
+        """Return the identity of the leaf."""
+        return (id(self.number), *(dtype.num for dtype in self.casts))
+
+    def astype(self, dtype: np.dtype[Any]) -> Deferred:
+        """Return the value converted once more."""
+        return Deferred(self.number, (*self.casts, dtype))
+
+    def item(self) -> Any:
+        """Return what stands for the value in texts."""
+        return self.number
+
+
+class Form:
+    """What two nodes have in common that differ only in their leaves; compared by identity.
+
+    Equal forms over leaves in the same order are equal expressions, so that a plan made for one
+    runs the other: only the leaves are bound anew.
+    """
+
+    __slots__ = ("__weakref__", "key", "srcs")
+
+    def __init__(self, key: Any, srcs: tuple[Form, ...]) -> None:
+        self.key = key
+        self.srcs = srcs  # the key holds their ids
+
+
+FORM_LEAVES = 32
+"""Expressions of more leaves have no form: numbering the leaves at every node would cost more than
+planning once."""
+
+_forms: weakref.WeakValueDictionary[Any, Form] = weakref.WeakValueDictionary()
+
+
+def leaves_of(node: Node) -> tuple[Node, ...]:
+    """Return the distinct leaves under `node` in order of appearance; empty without a form."""
+    return (node,) if node.op is INPUT or node.op is SCALAR else node.leaves
+
+
+def form_of(
+    op: Op, srcs: tuple[Node, ...], dtype: np.dtype[Any], shape: Shape, arg: Any
+) -> tuple[Form | None, tuple[Node, ...]]:
+    """Return the form of a node, and its leaves; a leaf does not list itself (a cycle)."""
+    leaves: tuple[Node, ...] = ()
+    if not srcs:
+        if op is SCALAR:
+            arg = isinstance(arg, Deferred)  # never to be taken for a value that is there
+        elif op is INPUT:
+            arg = arg.strides
+        key: tuple[Any, ...] = (op.name, dtype.num, shape, arg)
+    else:
+        parts: list[Any] = [op.name, dtype.num, shape, arg]
+        for src in srcs:
+            if src.form is None:
+                return None, ()
+            parts.append(id(src.form))
+            own = src.leaves or leaves_of(src)
+            if not leaves:
+                leaves = own
+            elif own != leaves:
+                for leaf in own:
+                    if leaf not in leaves:
+                        leaves = (*leaves, leaf)
+                    parts.append(leaves.index(leaf))
+        if len(leaves) > FORM_LEAVES:
+            return None, ()
+        key = tuple(parts)
+    try:
+        form = _forms.get(key)
+    except TypeError:  # an op whose argument cannot be a key
+        return None, ()
+    if form is None:
+        form = _forms[key] = Form(key, tuple([src.form for src in srcs if src.form is not None]))
+    return form, leaves
