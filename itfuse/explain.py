@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itfuse.config import setting
 from itfuse.engines import engine_for
-from itfuse.expr import Node, leaf_names, text, toposort
+from itfuse.expr import Node
 from itfuse.ops import INPUT
 from itfuse.plan.stages import Plan, Stage
+from itfuse.wording import leaf_names, text, toposort
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

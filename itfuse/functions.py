@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import dtypes, expr
+from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
 from itfuse.errors import ShapeError
 from itfuse.ops import COMPOSITE, ELEMENTWISE, FOLDS, OPS, REDUCTION, STATISTIC, Op
 
 
 def _axes(x: Array, axis: Any, what: str) -> tuple[int, ...]:
-    return expr.normalize_axes(axis, x.ndim, lambda: f"{what}({expr.text(x._node)})")
+    return expr.normalize_axes(axis, x.ndim, lambda: f"{what}({wording.text(x._node)})")
 
 
 def _reduce(
     op: Op, x: Any, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any
 ) -> Array:
     lazy = asarray(x)
-    what = f"{op.name}({expr.text(lazy._node)})"
+    what = f"{op.name}({wording.text(lazy._node)})"
     axes = _axes(lazy, axis, op.name)
     if dtype is not None:
         if op.name not in ("sum", "prod"):

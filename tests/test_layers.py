@@ -17,7 +17,7 @@ ROOT = Path(itfuse.__file__).parent
 LAYERS = (
     ("errors", "config", "dtypes", "reference", "composites", "pytree"),
     ("ops",),
-    ("form",),
+    ("form", "wording"),
     ("expr",),
     ("plan",),
     ("lower",),
@@ -36,6 +36,7 @@ LAYERS = (
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("composites", "errors"),
                   ("engines", "cache"), ("engines", "disk"), ("form", "expr"),
+                  ("wording", "expr"), ("wording", "form"),
                   ("cli", "bench"), ("__main__", "cli"), ("__init__", "ahead")}  # fmt: skip
 TABLES = ("ops.py",)  # data may be long
 OPTIONAL = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itfuse.errors import AliasError
-from itfuse.expr import Memory, Node, leaf_names, toposort
+from itfuse.expr import Memory, Node
 from itfuse.plan.stages import Input, Plan, Stage
+from itfuse.wording import leaf_names, toposort
 
 
 def span(memory: Memory, shape: tuple[int, ...], itemsize: int) -> tuple[int, int]:

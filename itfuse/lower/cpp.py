@@ -21,10 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from itfuse.dtypes import DTYPES
-from itfuse.expr import call_of, template_of
+from itfuse.expr import template_of
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.ops import FOLDS, OPS
 from itfuse.plan.stages import Combine, Instr, Program, Stage
+from itfuse.wording import call_of
 
 
 @dataclass(frozen=True)

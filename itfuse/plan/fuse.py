@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from itfuse.expr import Node, Shape, leaf_names, text, toposort
+from itfuse.expr import Node, Shape
 from itfuse.ops import INPUT
 from itfuse.plan.late import Group, When, timetable
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage
 from itfuse.plan.write import Inputs, Spot, Writer
+from itfuse.wording import leaf_names, text, toposort
 
 
 @dataclass

@@ -205,7 +205,9 @@ def _launches(
     """
     ready = text.ready
     plan = ready.plan
-    text.add("try:", "    blocks_ = local.blocks", "except AttributeError:", "    blocks_ = blocks()")
+    text.add(
+        "try:", "    blocks_ = local.blocks", "except AttributeError:", "    blocks_ = blocks()"
+    )
     names = [f"b{s}, t{s}" for s in range(plan.passes)]
     text.add(f"{', '.join(names)} = blocks_", "stream = current().ptr")
     if any(variant.kernel.partial for _, _, variant, _ in ready.passes) or plan.passes > 1:
@@ -410,9 +412,7 @@ def _direct(
         shared = list(text.lines)
         text.lines = []
         _out(text, arguments)
-        _launches(
-            text, {spot: "q"}, leaves, [x.replace("GIVEN", f"{{{spot}: out}}") for x in one]
-        )
+        _launches(text, {spot: "q"}, leaves, [x.replace("GIVEN", f"{{{spot}: out}}") for x in one])
         text.add("return out")
         with_out = ["    " + line for line in text.lines]
         text.lines = [*shared, "    if out is not None:", *with_out]
@@ -423,4 +423,3 @@ def _direct(
         _launches(text, {}, leaves, [x.replace("GIVEN", "None") for x in several])
         text.add(f"return ({', '.join(_wrapped(text))},)")
     return text.function("args, out")  # type: ignore[no-any-return]
-
