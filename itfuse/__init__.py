@@ -40,6 +40,7 @@ from itfuse.errors import (
 )
 from itfuse.functions import FUNCTIONS
 from itfuse.fused import fuse
+from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
 
 __version__ = "0.1.0"
@@ -75,6 +76,7 @@ __all__ = [
     "engines",
     "explain",
     "fuse",
+    "graph",
     "plan",
     "spec",
     *FUNCTIONS,

@@ -276,7 +276,7 @@ def asarray(obj: Any, dtype: Any = None) -> Array:
     if isinstance(obj, Array):
         return obj if dtype is None else obj.astype(dtype)
     array, memory = engines.wrap(obj)
-    node = expr.make(INPUT, (), array.dtype, tuple(array.shape), memory)
+    node = expr.make(INPUT, (), array.dtype, array.shape, memory)
     lazy = Array(node, {node: array}, memory.device)
     return lazy if dtype is None else lazy.astype(dtype)
 

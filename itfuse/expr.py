@@ -11,8 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,7 @@ from itfuse.ops import INPUT, OPS, SCALAR, Op
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Where an input's elements lie: the identity of a leaf. It keeps nothing alive.
 
     Attributes

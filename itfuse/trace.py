@@ -6,7 +6,6 @@ import inspect
 import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,11 +56,18 @@ class Layout(NamedTuple):
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True)
 class Argument(Memory):
     """The place of an array that a later call gives; its `pointer` is a number of its own."""
 
-    name: str = ""
+    name: str
+
+    def __new__(
+        cls, device: str, pointer: int, strides: tuple[int, ...], name: str = ""
+    ) -> Argument:
+        """Make the place of the argument that the user would write as `name`."""
+        made = super().__new__(cls, device, pointer, strides)
+        made.name = name
+        return made
 
 
 def is_leaf(x: Any) -> bool:
