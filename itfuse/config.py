@@ -75,6 +75,7 @@ SETTINGS: dict[str, Setting] = {
     )
 }  # fmt: skip
 
+
 class _Overrides(dict[str, Any]):
     """The settings changed in a context, and the key of all once it was asked for."""
 

@@ -21,7 +21,7 @@ class Fields:
 
     __slots__ = ("__weakref__", "arg", "dtype", "form", "leaves", "op", "shape", "srcs")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # by position, which costs least
         self,
         op: Op,
         srcs: tuple[Node, ...],
@@ -50,11 +50,14 @@ class Number:
     ----------
     kind : type
         `bool`, `int` or `float`.
+    device : str
+        Where the arrays of the call are.
     """
 
-    __slots__ = ("kind",)
+    __slots__ = ("device", "kind")
 
     kind: type
+    device: str
 
 
 class Deferred:
@@ -113,7 +116,7 @@ def leaves_of(node: Node) -> tuple[Node, ...]:
     return (node,) if node.op is INPUT or node.op is SCALAR else node.leaves
 
 
-def form_of(
+def form_of(  # noqa: PLR0912  # one walk over the operands
     op: Op, srcs: tuple[Node, ...], dtype: np.dtype[Any], shape: Shape, arg: Any
 ) -> tuple[Form | None, tuple[Node, ...]]:
     """Return the form of a node, and its leaves; a leaf does not list itself (a cycle)."""

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import fake_cupy, host_cpp
 
 import itfuse as itf
 from itfuse.testing import assert_same
-
-from support import fake_cupy, host_cpp
 
 pytestmark = pytest.mark.skipif(bool(host_cpp.why_not()), reason=host_cpp.why_not() or "-")
 
@@ -69,7 +68,8 @@ def test_out(cp: Any) -> None:
     assert short(f)((big[1:], y), big[:-1]) is itf.engines.MISS
     with pytest.raises(itf.AliasError):
         f(big[1:], y, out=big[:-1])
-    for wrong, kind in ((cp.empty(999, "f4"), itf.ShapeError), (cp.empty(1000, "f8"), itf.DTypeError),
+    for wrong, kind in ((cp.empty(999, "f4"), itf.ShapeError),
+                        (cp.empty(1000, "f8"), itf.DTypeError),
                         (cp.empty(2000, "f4")[::2], itf.ShapeError),
                         (np.empty(1000, "f4"), itf.DeviceError)):  # fmt: skip
         with pytest.raises(kind):
@@ -147,7 +147,14 @@ def test_layouts(cp: Any) -> None:
     f = itf.fuse(lambda x, y: x * 2 - y)
     base = np.arange(48, dtype="f4").reshape(6, 8)
     x, y = cp.asarray(base), cp.asarray(base + 100)
-    for index in (np.s_[:, :], np.s_[::2, ::2], np.s_[::-1], np.s_[:, ::-1], np.s_[:1], np.s_[:, :1]):
+    for index in (
+        np.s_[:, :],
+        np.s_[::2, ::2],
+        np.s_[::-1],
+        np.s_[:, ::-1],
+        np.s_[:1],
+        np.s_[:, :1],
+    ):
         for _ in range(3):
             got = f(x[index], y[index])
             assert_same(got, base[index] * 2 - (base + 100)[index])

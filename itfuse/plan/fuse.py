@@ -324,7 +324,8 @@ class _Writer:
             elif node.op is not SCALAR:
                 args = tuple(self._value(src) for src in node.srcs)
                 self.at[node] = self.emit(Instr(node.op.name, args, node.dtype.name))
-        return Program(tuple(self.instrs), tuple(self._value(root) for root in roots))
+        results = tuple(self._value(root) for root in roots)  # a scalar root is one more step
+        return Program(tuple(self.instrs), results)
 
     def _value(self, node: Node) -> int:
         if node.op is SCALAR:  # one slot an occurrence

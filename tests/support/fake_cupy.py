@@ -13,7 +13,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -180,7 +180,7 @@ class Device:
 
 
 class Function:
-    known: dict[int, Function] = {}
+    known: ClassVar[dict[int, Function]] = {}
 
     def __init__(self, source: str, symbol: str) -> None:
         self.source, self.symbol, self.library = source, symbol, None
@@ -200,8 +200,10 @@ _lock = threading.Lock()
 sizes: dict[str, int] = {}
 
 
-def launch_kernel(function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
-                  shared: int, stream: int, table: int, extra: int) -> None:  # fmt: skip
+def launch_kernel(  # noqa: PLR0917
+    function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
+    shared: int, stream: int, table: int, extra: int,
+) -> None:  # fmt: skip
     """Run a kernel of the host shim; positional integers only, like CuPy's."""
     assert (gy, gz, by, bz, shared, extra) == (1, 1, 1, 1, 0, 0)
     assert stream == current().ptr

@@ -142,7 +142,7 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
     memory = Memory(_NAMES[data.device_id], data.ptr, strides)
     itemsize = array.dtype.itemsize
     # An address is a multiple of the size unless somebody made it so by hand.
-    if memory.pointer % itemsize or any([step % itemsize for step in strides]):
+    if memory.pointer % itemsize or any(step % itemsize for step in strides):
         raise Unsupported(
             f"an array of {array.dtype} at {memory.pointer:#x} with strides "
             f"{memory.strides} is not aligned to its elements; copy it first"
