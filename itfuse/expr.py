@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from itfuse import dtypes
 from itfuse.errors import DTypeError, RangeError, ShapeError, Unsupported
-from itfuse.form import Deferred, Fields, Form, Number, form_of
+from itfuse.form import Deferred, Fields, Form, Interned, Number, form_of
 from itfuse.ops import INPUT, OPS, SCALAR, Op
 
 Shape = tuple[int, ...]
@@ -88,7 +87,7 @@ class Node(Fields):
         return make, (self.op.name, self.srcs, self.dtype, self.shape, self.arg)
 
 
-_interned: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+_interned = Interned()
 _lock = threading.RLock()  # a node's death inside may run what interns another
 
 
@@ -112,13 +111,14 @@ def make(
     # Ids, not nodes: a key must not keep operands alive. They live as long as the node does.
     key = (op.name, *map(id, srcs), dtype.num, shape, identity)
     with _lock:
-        node = _interned.get(key)
+        entry = _interned.entries.get(key)
+        node: Any = None if entry is None else entry()
         if node is None:
             form, leaves = form_of(op, srcs, dtype, shape, arg)
-            made: Any = Fields(op, srcs, dtype, shape, arg, form, leaves)
-            made.__class__ = Node
-            node = _interned[key] = made
-    return node
+            node = Fields(op, srcs, dtype, shape, arg, form, leaves)
+            node.__class__ = Node
+            _interned.put(key, node)
+    return node  # type: ignore[no-any-return]
 
 
 _KEPT_SCALARS = 512
