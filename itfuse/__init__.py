@@ -43,6 +43,7 @@ from itfuse.errors import (
 )
 from itfuse.functions import FUNCTIONS
 from itfuse.fused import fuse
+from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
 
 __version__ = "0.1.0"
@@ -87,6 +88,7 @@ __all__ = [
     "engines",
     "explain",
     "fuse",
+    "graph",
     "load",
     "plan",
     "spec",

@@ -275,8 +275,12 @@ def asarray(obj: Any, dtype: Any = None) -> Array:
     """
     if isinstance(obj, Array):
         return obj if dtype is None else obj.astype(dtype)
+    if isinstance(obj, Number):  # what NumPy makes of a number alone: a strong 0-d value
+        strong = np.dtype(obj.kind)
+        lazy = Array(expr.scalar(obj, strong), {}, obj.device)
+        return lazy if dtype is None else lazy.astype(dtype)
     array, memory = engines.wrap(obj)
-    node = expr.make(INPUT, (), array.dtype, tuple(array.shape), memory)
+    node = expr.make(INPUT, (), array.dtype, array.shape, memory)
     lazy = Array(node, {node: array}, memory.device)
     return lazy if dtype is None else lazy.astype(dtype)
 
@@ -441,7 +445,8 @@ def compute(
     (6.0, 3.0)
     """
     if len(arrays) == 1 and type(x := arrays[0]) is Array:
-        nodes, data, device = (x._node,), x._data, x._device
+        nodes: tuple[Node, ...] = (x._node,)
+        data, device = x._data, x._device
     else:
         nodes, data, device = _gather(arrays)
     outs = None if out is None else _outs(out, len(arrays))

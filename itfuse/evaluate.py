@@ -21,7 +21,7 @@ from itfuse.wording import text
 Nodes = tuple[Node, ...]
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0917  # by position, which costs least
     nodes: Nodes,
     data: dict[Node, Any],
     device: str,
@@ -72,8 +72,9 @@ def evaluate(
 
 
 def form_of_all(nodes: Nodes) -> tuple[Any, Nodes]:
-    """Return what equal expressions of other arrays have in common (None if they are too large
-    to tell), and the leaves in which they differ.
+    """Return what equal expressions of other arrays have in common, and where they differ.
+
+    The former is None if they have too many leaves to tell; the latter are their leaves.
     """
     if len(nodes) == 1:
         return nodes[0].form, leaves_of(nodes[0])

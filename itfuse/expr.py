@@ -9,24 +9,21 @@ from __future__ import annotations
 import math
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from itfuse import dtypes
 from itfuse.errors import AxisError, DTypeError, RangeError, ShapeError, Unsupported
-from itfuse.form import Deferred, Fields, Form, Number, form_of
+from itfuse.form import Deferred, Fields, Form, Interned, Number, form_of
 from itfuse.ops import CONSTANT, FOLDS, INPUT, OPS, POSITION, REDUCTION, SCALAR, Op
 from itfuse.wording import call_text, text, toposort
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Where an input's elements lie: the identity of a leaf. It keeps nothing alive.
 
     Attributes
@@ -93,7 +90,7 @@ class Node(Fields):
 
 
 _NOT_IN_OPS = {op.name: op for op in (INPUT, SCALAR, CONSTANT, POSITION, *FOLDS.values())}
-_interned: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+_interned = Interned()
 _lock = threading.RLock()  # a node's death inside may run what interns another
 
 
@@ -117,13 +114,14 @@ def make(
     # Ids, not nodes: a key must not keep operands alive. They live as long as the node does.
     key = (op.name, *map(id, srcs), dtype.num, shape, identity)
     with _lock:
-        node = _interned.get(key)
+        entry = _interned.entries.get(key)
+        node: Any = None if entry is None else entry()
         if node is None:
             form, leaves = form_of(op, srcs, dtype, shape, arg)
-            made: Any = Fields(op, srcs, dtype, shape, arg, form, leaves)
-            made.__class__ = Node
-            node = _interned[key] = made
-    return node
+            node = Fields(op, srcs, dtype, shape, arg, form, leaves)
+            node.__class__ = Node
+            _interned.put(key, node)
+    return node  # type: ignore[no-any-return]
 
 
 _KEPT_SCALARS = 512

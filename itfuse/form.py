@@ -6,6 +6,7 @@ The lowest part of expr.py, which makes the nodes; a form is interned like a nod
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ class Fields:
 
     __slots__ = ("__weakref__", "arg", "dtype", "form", "leaves", "op", "shape", "srcs")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # by position, which costs least
         self,
         op: Op,
         srcs: tuple[Node, ...],
@@ -50,11 +51,14 @@ class Number:
     ----------
     kind : type
         `bool`, `int` or `float`.
+    device : str
+        Where the arrays of the call are.
     """
 
-    __slots__ = ("kind",)
+    __slots__ = ("device", "kind")
 
     kind: type
+    device: str
 
 
 class Deferred:
@@ -94,10 +98,9 @@ class Form:
     runs the other: only the leaves are bound anew.
     """
 
-    __slots__ = ("__weakref__", "key", "srcs")
+    __slots__ = ("__weakref__", "srcs")
 
-    def __init__(self, key: Any, srcs: tuple[Form, ...]) -> None:
-        self.key = key
+    def __init__(self, srcs: tuple[Form, ...]) -> None:
         self.srcs = srcs  # the key holds their ids
 
 
@@ -105,7 +108,42 @@ FORM_LEAVES = 32
 """Expressions of more leaves have no form: numbering the leaves at every node would cost more than
 planning once."""
 
-_forms: weakref.WeakValueDictionary[Any, Form] = weakref.WeakValueDictionary()
+
+class Entry(weakref.ref[Any]):
+    """A weak reference in a table, which knows its key."""
+
+    __slots__ = ("key",)
+
+    key: Any
+
+
+class Interned:
+    """A table of living values by key, for callers that hold a lock.
+
+    `WeakValueDictionary` does the same with a Python call at each birth and each death, which is
+    most of what a node costs. Here a death costs an append, and the next `put` sweeps.
+    """
+
+    __slots__ = ("dead", "entries", "gone")
+
+    def __init__(self) -> None:
+        self.entries: dict[Any, Entry] = {}
+        self.dead: deque[Entry] = deque()
+        self.gone = self.dead.append
+
+    def put(self, key: Any, value: Any) -> None:
+        """Enter a value; its key must not hold it."""
+        dead, entries = self.dead, self.entries
+        while dead:
+            old = dead.popleft()
+            if entries.get(old.key) is old:  # not entered again since
+                del entries[old.key]
+        entry = Entry(value, self.gone)
+        entry.key = key
+        entries[key] = entry
+
+
+_forms = Interned()
 
 
 def leaves_of(node: Node) -> tuple[Node, ...]:
@@ -113,7 +151,7 @@ def leaves_of(node: Node) -> tuple[Node, ...]:
     return (node,) if node.op is INPUT or node.op is SCALAR else node.leaves
 
 
-def form_of(
+def form_of(  # noqa: PLR0912  # one walk over the operands
     op: Op, srcs: tuple[Node, ...], dtype: np.dtype[Any], shape: Shape, arg: Any
 ) -> tuple[Form | None, tuple[Node, ...]]:
     """Return the form of a node, and its leaves; a leaf does not list itself (a cycle)."""
@@ -142,9 +180,11 @@ def form_of(
             return None, ()
         key = tuple(parts)
     try:
-        form = _forms.get(key)
+        entry = _forms.entries.get(key)
     except TypeError:  # an op whose argument cannot be a key
         return None, ()
+    form: Form | None = None if entry is None else entry()
     if form is None:
-        form = _forms[key] = Form(key, tuple([src.form for src in srcs if src.form is not None]))
+        form = Form(tuple([src.form for src in srcs if src.form is not None]))
+        _forms.put(key, form)
     return form, leaves

@@ -37,10 +37,11 @@ class TracedNumber(Number):
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None  # NumPy's arrays leave operators to this class
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         sample: Any,
         name: str,
+        device: str,
         place: int = -1,
         operation: Callable[..., Any] | None = None,
         operands: tuple[Any, ...] = (),
@@ -48,6 +49,7 @@ class TracedNumber(Number):
         self.kind = type(sample)
         self.sample = sample
         self.name = name
+        self.device = device
         self.place = place
         self.operation = operation
         self.operands = operands
@@ -86,10 +88,10 @@ class TracedNumber(Number):
         raise self._refuse("array")
 
 
-def as_array(number: TracedNumber, device: str) -> Array:
+def as_array(number: TracedNumber) -> Array:
     """Return a NumPy scalar argument as what it is in expressions: a 0-d value of its dtype."""
     dtype = np.dtype(number.kind)
-    return Array(expr.make(SCALAR, (), dtype, (), Deferred(number, (dtype,))), {}, device)
+    return Array(expr.make(SCALAR, (), dtype, (), Deferred(number, (dtype,))), {}, number.device)
 
 
 _SYMBOLS = {
@@ -113,7 +115,9 @@ def _install(name: str, symbol: str) -> None:
     def combine(a: Any, b: Any) -> Any:
         if _plain(a) and _plain(b):
             text = f"({a!r} {symbol} {b!r})"
-            return TracedNumber(operation(_sample(a), _sample(b)), text, -1, operation, (a, b))
+            device = a.device if isinstance(a, TracedNumber) else b.device
+            value = operation(_sample(a), _sample(b))
+            return TracedNumber(value, text, device, -1, operation, (a, b))
         if isinstance(a, Array) or isinstance(b, Array):
             return NotImplemented  # the other one's operators
         try:
@@ -121,7 +125,7 @@ def _install(name: str, symbol: str) -> None:
         except (TypeError, ValueError):
             return NotImplemented
 
-    setattr(TracedNumber, f"__{name}__", lambda self, other: combine(self, other))
+    setattr(TracedNumber, f"__{name}__", combine)
     if name not in ("lt", "le", "gt", "ge", "eq", "ne"):
         setattr(TracedNumber, f"__r{name}__", lambda self, other: combine(other, self))
 
@@ -134,7 +138,8 @@ def _install_unary(name: str, symbol: str) -> None:
     operation = getattr(operator, name)
 
     def call(self: TracedNumber) -> TracedNumber:
-        return TracedNumber(operation(self.sample), f"{symbol}{self!r}", -1, operation, (self,))
+        text = f"{symbol}{self!r}"
+        return TracedNumber(operation(self.sample), text, self.device, -1, operation, (self,))
 
     setattr(TracedNumber, f"__{name}__", call)
 

@@ -14,7 +14,7 @@ Call = Callable[[tuple[Any, ...], Any], Any]
 """(a value for every parameter, out) -> what the function returns, or MISS."""
 
 
-def shortest(
+def shortest(  # noqa: PLR0912  # each reason why there is none
     record: Record,
     trees: Sequence[pytree.Tree],
     layouts: Sequence[Any],

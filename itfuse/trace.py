@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,11 +57,18 @@ class Layout(NamedTuple):
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True)
 class Argument(Memory):
     """The place of an array that a later call gives; its `pointer` is a number of its own."""
 
-    name: str = ""
+    name: str
+
+    def __new__(
+        cls, device: str, pointer: int, strides: tuple[int, ...], name: str = ""
+    ) -> Argument:
+        """Make the place of the argument that the user would write as `name`."""
+        made = super().__new__(cls, device, pointer, strides)
+        made.name = name
+        return made
 
 
 def is_leaf(x: Any) -> bool:
@@ -214,7 +221,7 @@ class Trace:
         Where the arguments are.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         name: str,
         function: Callable[[Sequence[Any]], Any],
@@ -256,9 +263,9 @@ class Trace:
             node = expr.make(INPUT, (), layout.dtype, layout.shape, memory)
             self.places[node] = at
             return Array(node, {}, layout.device)
-        number = TracedNumber(x, path, at)
+        number = TracedNumber(x, path, self.device, at)
         self.numbers.append(number)
-        return as_array(number, self.device) if isinstance(x, np.generic) else number
+        return as_array(number) if isinstance(x, np.generic) else number
 
     @property
     def arrays(self) -> list[Array]:
@@ -332,20 +339,26 @@ def _origin(
 
     for tree in trees:
         if tree[0] == "constant" and isinstance(tree[2], Same):
-            get = tree[2].get
-            for name, x in getattr(get(), "__dict__", {}).items():
+            for name, x in getattr(tree[2].get(), "__dict__", {}).items():
                 if holds(x):
-                    return (lambda: getattr(get(), "__dict__", {}).get(name)), x
+                    return functools.partial(_attribute, tree[2].get, name), x
     function = inspect.unwrap(function)
     for cell in getattr(function, "__closure__", None) or ():
-        try:
-            x = cell.cell_contents
-        except ValueError:  # not bound yet
-            continue
-        if holds(x):
-            return (lambda: cell.cell_contents), x
+        if holds(x := _content(cell)):
+            return functools.partial(_content, cell), x
     variables = getattr(function, "__globals__", {})
     for name in getattr(getattr(function, "__code__", None), "co_names", ()):
         if holds(variables.get(name)):
-            return (lambda: variables.get(name)), variables[name]
+            return functools.partial(variables.get, name), variables[name]
     return None
+
+
+def _attribute(get: Callable[[], Any], name: str) -> Any:
+    return getattr(get(), "__dict__", {}).get(name)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return None

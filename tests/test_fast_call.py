@@ -68,7 +68,8 @@ def test_out(cp: Any) -> None:
     assert short(f)((big[1:], y), big[:-1]) is itf.engines.MISS
     with pytest.raises(itf.AliasError):
         f(big[1:], y, out=big[:-1])
-    for wrong, kind in ((cp.empty(999, "f4"), itf.ShapeError), (cp.empty(1000, "f8"), itf.DTypeError),
+    for wrong, kind in ((cp.empty(999, "f4"), itf.ShapeError),
+                        (cp.empty(1000, "f8"), itf.DTypeError),
                         (cp.empty(2000, "f4")[::2], itf.ShapeError),
                         (np.empty(1000, "f4"), itf.DeviceError)):  # fmt: skip
         with pytest.raises(kind):
@@ -236,3 +237,54 @@ def test_debug_shows_the_function(cp: Any, capsys: Any) -> None:
     with itf.config(debug=3):
         itf.fuse(lambda x: x * 2 + 3)(cp.asarray(X))
     assert "launch(" in capsys.readouterr().err
+
+
+def test_a_graph_replays_with_new_data(cp: Any) -> None:
+    f = itf.fuse(lambda x, y, a: {"all": x * a - x.sum(), "top": itf.maximum(x, y).max()})
+    x, y = cp.asarray(X), cp.asarray(Y)
+    graph = itf.graph(f, x, y, a=2.0)
+    assert f.traces == 1
+    for shift in (0, 1):
+        x.view_numpy()[...] = X + shift
+        got = graph.replay()
+        assert got is graph.outputs
+        want = f(cp.asarray(X + shift), y, 2.0)
+        assert_same(got["all"], want["all"].get())
+        assert_same(got["top"], want["top"].get())
+
+    def several(x: Any, out: Any) -> Any:
+        f(x, y, 3.0)["all"]
+        return (itf.asarray(x) + 1).compute(), f(x, y, 2.0, out={"all": out, "top": None})
+
+    out = cp.empty(1000, "f4")
+    graph = itf.graph(several, x, out)
+    x.view_numpy()[...] = 0
+    first, second = graph()
+    assert_same(first, np.ones(1000, "f4"))
+    assert second["all"] is out
+    assert_same(out, np.zeros(1000, "f4"))
+
+
+def test_a_capture_that_fails_is_over(cp: Any) -> None:
+    f = itf.fuse(lambda x: x + 1)
+
+    def fails(x: Any) -> Any:
+        f(x)
+        if fake_cupy.recording:
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        itf.graph(fails, cp.asarray(X))
+    assert not fake_cupy.recording
+    assert_same(itf.graph(f, cp.asarray(X)).replay(), X + 1)
+    with fake_cupy.Stream(9):
+        fake_cupy.capturing.add(9)
+        with pytest.raises(itf.DeviceError, match="captured already"):
+            itf.graph(f, cp.asarray(X))
+
+
+def test_a_graph_needs_arrays_of_one_gpu(cp: Any) -> None:
+    f = itf.fuse(lambda x, y: x + y)
+    for args in ((X, Y), (cp.asarray(X), Y), (1.0, 2.0), (itf.asarray(cp.asarray(X)), 1.0)):
+        with pytest.raises(itf.DeviceError, match=r"itf\.graph"):
+            itf.graph(f, *args)

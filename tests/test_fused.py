@@ -99,6 +99,18 @@ def test_arithmetic_among_numbers_is_pythons() -> None:
     assert_same(power(X, 2, 3), X * 8)
 
 
+def test_functions_of_numbers_alone_are_numpys() -> None:
+    f = itf.fuse(lambda x, a: x * itf.sqrt(a) + itf.maximum(a, 2))
+    for a in (4.0, 2.5):
+        assert_same(f(X, a), X * np.sqrt(a) + np.maximum(a, 2))
+    g = itf.fuse(lambda x, a: (itf.sqrt(a), itf.asarray(a), x.sum() * itf.sqrt(a)))
+    for a in (4, 9):
+        root, same, total = g(X, a)
+        assert_same(root, np.sqrt(a))
+        assert_same(same, np.asarray(a))
+        assert_same(total, itf.asarray(X).sum().compute() * np.sqrt(a))
+
+
 def test_numbers_meet_arrays_that_are_closed_over() -> None:
     w = np.arange(12, dtype="f4")
     f = itf.fuse(lambda x, a: (a * w + x) * (w - a))
@@ -143,7 +155,7 @@ def test_keywords_defaults_and_every_kind_of_parameter() -> None:
     for _ in range(2):
         assert_same(g(y=Y, x=X), X - Y)
         assert_same(g(X, a=3.0, y=Y), X * 3 - Y)
-    for call in (lambda: g(X), lambda: g(X, Y, b=1), lambda: g(X, Y, 1.0, 2.0), lambda: g()):
+    for call in (lambda: g(X), lambda: g(X, Y, b=1), lambda: g(X, Y, 1.0, 2.0), g):
         with pytest.raises(TypeError, match="argument"):
             call()
 
@@ -363,7 +375,7 @@ def test_every_dtype_direct_and_again() -> None:
 def test_numbers_alone_run_as_they_are() -> None:
     f = itf.fuse(lambda a, b: a * b)
     assert f(2, 3.5) == 7.0
-    assert_same(itf.fuse(lambda a: itf.sqrt(a))(4.0), np.float64(2.0))
+    assert_same(itf.fuse(lambda a: itf.sqrt(a * 1.0))(4.0), np.float64(2.0))
 
 
 # ---- errors ----
@@ -378,7 +390,7 @@ def test_numbers_alone_run_as_they_are() -> None:
         (lambda x, a: sum((x for _ in range(a)), 0), r"index\(a\)"),
         (lambda x, a: x + np.asarray(x), r"compute\(x\)"),
         (lambda x, a: x + np.sin(a), "ufunc"),
-        (lambda x, a: x * list(x)[0], r"compute\(x\)"),
+        (lambda x, a: x * next(iter(x)), r"compute\(x\)"),
         (lambda x, a: x * x.sum().item(), r"item\(sum\(x\)\)"),
     ],
 )
@@ -595,7 +607,7 @@ def test_a_forked_process_is_told_that_cuda_does_not_survive(monkeypatch: Any) -
     from itfuse.engines import cuda
 
     monkeypatch.setattr(cuda, "_forked", True)
-    with pytest.raises(itf.DeviceError, match="forked.*spawn"):
+    with pytest.raises(itf.DeviceError, match=r"forked.*spawn"):
         cuda.engine("cuda:0")
 
 

@@ -30,6 +30,7 @@ LAYERS = (
     ("trace",),
     ("short",),
     ("fused",),
+    ("graph",),
     ("__init__",),
     ("cli", "bench", "testing", "__main__", "ahead"),
 )

@@ -120,6 +120,8 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
     DTypeError, DeviceError, Unsupported
         Saying what `obj` is and what to do.
     """
+    if type(obj) is np.ndarray:
+        return _checked((obj, _cpu().memory(obj)))
     if not isinstance(obj, np.ndarray):
         if hasattr(obj, "__cuda_array_interface__"):
             return _checked(cuda_module().wrap(obj))
@@ -141,6 +143,8 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
 
 
 def _checked(found: tuple[Any, Memory]) -> tuple[Any, Memory]:
+    if dtypes.supported(found[0].dtype):
+        return found
     dtypes.check(found[0].dtype, f"asarray: the array of shape {tuple(found[0].shape)}")
     return found
 

@@ -57,7 +57,8 @@ def check(
                 theirs = span(read, node.shape, node.dtype.itemsize)
                 if not (own[0] < theirs[1] and theirs[0] < own[1]):
                     continue
-                if number == s and _in_place(stage, i, node, read, memory, output.node):
+                same = number == s and read.pointer == memory.pointer
+                if same and _in_place(stage, i, node, output.node):
                     continue
                 later = "" if number == s else f", which pass {number + 1} reads afterwards"
                 raise AliasError(
@@ -72,9 +73,8 @@ def _place(plan: Plan, node: Node) -> int:
     return next(at for at, root in enumerate(plan.roots) if root is node)
 
 
-def _in_place(
-    stage: Stage, i: Input, node: Node, read: Memory, memory: Memory, output: Node
-) -> bool:
+def _in_place(stage: Stage, i: Input, node: Node, output: Node) -> bool:
+    """Whether every element reads only its own place, if both begin at the same address."""
     # A row program has read all of a row before it writes the first element of it.
     whole = stage.primitive == "transform" or (
         stage.primitive == "rows" and output.size == stage.size
@@ -82,8 +82,4 @@ def _in_place(
     if not whole:
         return False
     one = node.size == 1 and stage.size == 1
-    return (
-        read.pointer == memory.pointer
-        and node.dtype.itemsize == output.dtype.itemsize
-        and (i.layout == "linear" or one)
-    )
+    return node.dtype.itemsize == output.dtype.itemsize and (i.layout == "linear" or one)

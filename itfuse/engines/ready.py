@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from itfuse.cache import BUILT
 from itfuse.engines import alias
 from itfuse.errors import DeviceError, DTypeError, ShapeError
@@ -115,7 +117,8 @@ class Ready:
         """
         given = None if out is None else self.check_out(values, out)
         with self.engine.on(stream):
-            return self.run(values, given)
+            results: tuple[Any, ...] = self.run(values, given)
+        return results
 
     def run(self, values: Sequence[Any], given: dict[tuple[int, int], Any] | None) -> Any:
         """Queue one run where the device and the stream are current already."""
@@ -152,14 +155,17 @@ class Ready:
             `(arguments, out) -> array`, a tuple of arrays for several results, or `MISS` if the
             arguments are others than those it was made for. It raises nothing of its own.
         """
-        kind = self.array_type
+        kind: Any = self.array_type
         if kind is None:
             return None
         dtypes = [None if node.op is INPUT else node.dtype.type for node in self.leaves]
         single = len(self.plan.results) == 1
+        root, spot = self.plan.roots[0], self.plan.results[0]
 
         def call(given: tuple[Any, ...], out: Any) -> Any:
-            if out is not None or len(given) != len(arguments):
+            if len(given) != len(arguments):
+                return MISS
+            if out is not None and not (single and _separate(out, root, given, kind)):
                 return MISS
             own = list(values)
             for x, want in zip(given, arguments, strict=True):
@@ -183,7 +189,7 @@ class Ready:
                             return MISS
                 elif want.get is None or want.get() is not x:
                     return MISS
-            results = self.run(own, None)
+            results: Any = self.run(own, None if out is None else {spot: out})
             return results[0] if single else results
 
         return call
@@ -243,6 +249,18 @@ def _misfit(plan: Plan, root: Node, array: Any, memory: Memory | None) -> Any:
     if not getattr(array.flags, "writeable", True):
         return ShapeError, "is read-only; pass a writable array"
     return None
+
+
+def _separate(out: Any, root: Node, given: tuple[Any, ...], kind: Any) -> bool:
+    """Return whether a NumPy array can take `root`, and lies away from the arrays given."""
+    return (
+        type(out) is kind
+        and out.dtype == root.dtype
+        and out.shape == root.shape
+        and out.flags.c_contiguous
+        and out.flags.writeable
+        and not any(isinstance(x, kind) and np.may_share_memory(out, x) for x in given)
+    )
 
 
 class ReadyCache:

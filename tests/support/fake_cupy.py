@@ -13,7 +13,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class MemoryPointer:
         self.mem, self.ptr, self.device_id = mem, ptr, 0
 
     def memset_async(self, value: int, nbytes: int) -> None:
-        ctypes.memset(self.ptr, value, nbytes)
+        _queue(lambda: ctypes.memset(self.ptr, value, nbytes))
 
 
 class Flags:
@@ -108,9 +108,41 @@ def asarray(array: Any) -> ndarray:
     return made
 
 
+recording: dict[int, list[Any]] = {}
+
+
+def _queue(work: Any) -> None:
+    """Do the work of the current stream, or record it where that is being captured."""
+    recorded = recording.get(current().ptr)
+    work() if recorded is None else recorded.append(work)
+
+
+class Graph:
+    def __init__(self, work: list[Any]) -> None:
+        self.work = work
+
+    def launch(self, stream: Any = None) -> None:
+        for one in self.work:
+            one()
+
+
 class Stream:
-    def __init__(self, ptr: int = 0) -> None:
-        self.ptr = ptr
+    def __init__(self, ptr: int = 0, non_blocking: bool = False) -> None:
+        self.ptr = 1 << 20 if non_blocking else ptr
+
+    def record(self) -> Any:
+        return object()
+
+    def wait_event(self, event: Any) -> None:
+        pass
+
+    def begin_capture(self) -> None:
+        capturing.add(self.ptr)
+        recording[self.ptr] = []
+
+    def end_capture(self) -> Graph:
+        capturing.discard(self.ptr)
+        return Graph(recording.pop(self.ptr))
 
     def __enter__(self) -> Stream:
         self.before = current()
@@ -148,7 +180,7 @@ class Device:
 
 
 class Function:
-    known: dict[int, Function] = {}
+    known: ClassVar[dict[int, Function]] = {}
 
     def __init__(self, source: str, symbol: str) -> None:
         self.source, self.symbol, self.library = source, symbol, None
@@ -168,8 +200,10 @@ _lock = threading.Lock()
 sizes: dict[str, int] = {}
 
 
-def launch_kernel(function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
-                  shared: int, stream: int, table: int, extra: int) -> None:  # fmt: skip
+def launch_kernel(  # noqa: PLR0917
+    function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
+    shared: int, stream: int, table: int, extra: int,
+) -> None:  # fmt: skip
     """Run a kernel of the host shim; positional integers only, like CuPy's."""
     assert (gy, gz, by, bz, shared, extra) == (1, 1, 1, 1, 0, 0)
     assert stream == current().ptr
@@ -182,7 +216,7 @@ def launch_kernel(function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz
         if one.library is None:
             launch = f"ITF_HOST_LAUNCH({one.symbol}, State)\n"
             one.library = HostLibrary(unit([one.source + launch]))  # type: ignore[assignment]
-        one.library.launch(one.symbol, state, gx, bx)  # type: ignore[attr-defined]
+        _queue(lambda: one.library.launch(one.symbol, state, gx, bx))  # type: ignore[attr-defined]
 
 
 def _modules() -> dict[str, Any]:
@@ -200,6 +234,8 @@ def _modules() -> dict[str, Any]:
     for name, value in {
         "runtime": runtime, "driver": driver, "function": function, "alloc": alloc,
         "get_current_stream": current, "Device": Device, "Stream": Stream,
+        "MemoryPool": lambda: types.SimpleNamespace(malloc=alloc),
+        "using_allocator": lambda malloc: contextlib.nullcontext(),
     }.items():  # fmt: skip
         setattr(cuda, name, value)
     for name, value in {
@@ -236,6 +272,7 @@ def installed() -> Iterator[Any]:
     made = _modules()
     sys.modules.update(made)
     cuda._engines.clear()
+    cuda._cupy = made["cupy"]
     cuda._probe = lambda: ("", {})  # type: ignore[assignment]
     nvrtc.cubin = lambda source, arch: source.encode()
     try:
@@ -249,7 +286,7 @@ def installed() -> Iterator[Any]:
         tile.Loaded = Loaded  # type: ignore[misc]
         yield made["cupy"]
     finally:
-        nvrtc.cubin, cuda._probe = cubin, probe
+        nvrtc.cubin, cuda._probe, cuda._cupy = cubin, probe, None
         cuda._engines.clear()
         cuda._engines.update(engines)
         for name in [name for name in sys.modules if name.startswith(own) and name not in keep]:

@@ -112,24 +112,36 @@ def engine(device: str) -> Any:
     return made
 
 
-def wrap(obj: Any) -> tuple[Any, Memory]:
-    """Return a CuPy array over the memory of `obj` (no copy), and where it lies."""
-    _refuse_forked()
+_cupy: Any = None
+_NAMES = [f"cuda:{number}" for number in range(64)]
+
+
+def _import_cupy(obj: Any) -> Any:
+    global _cupy  # noqa: PLW0603
     reason, _ = _probe()
     if reason:
         raise DeviceError(
             f"a {type(obj).__module__}.{type(obj).__name__} is a device array, and "
             f"the cuda engine cannot run: {reason}"
         )
-    cupy = importlib.import_module("cupy")
+    _cupy = importlib.import_module("cupy")
+    return _cupy
+
+
+def wrap(obj: Any) -> tuple[Any, Memory]:
+    """Return a CuPy array over the memory of `obj` (no copy), and where it lies."""
+    _refuse_forked()
+    cupy = _cupy or _import_cupy(obj)
     array = obj
     if not isinstance(obj, cupy.ndarray):
         array = (
             cupy.asarray(obj) if hasattr(obj, "__cuda_array_interface__") else cupy.from_dlpack(obj)
         )
-    memory = Memory(f"cuda:{array.device.id}", array.data.ptr, array.strides)
+    data, strides = array.data, array.strides
+    memory = Memory(_NAMES[data.device_id], data.ptr, strides)
     itemsize = array.dtype.itemsize
-    if any(place % itemsize for place in (memory.pointer, *memory.strides)):
+    # An address is a multiple of the size unless somebody made it so by hand.
+    if memory.pointer % itemsize or any(step % itemsize for step in strides):
         raise Unsupported(
             f"an array of {array.dtype} at {memory.pointer:#x} with strides "
             f"{memory.strides} is not aligned to its elements; copy it first"

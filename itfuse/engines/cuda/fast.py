@@ -153,7 +153,7 @@ class _Text:
         text = f"def call({head}):\n" + "\n".join(self.lines) + "\n"
         if setting("debug") >= 3:
             print(text, file=sys.stderr)
-        exec(compile(text, "<itfuse call>", "exec"), self.names)  # noqa: S102
+        exec(compile(text, "<itfuse call>", "exec"), self.names)
         return self.names["call"]
 
 
@@ -205,11 +205,9 @@ def _launches(
     """
     ready = text.ready
     plan = ready.plan
-    text.add(
-        "try:", "    blocks_ = local.blocks", "except AttributeError:", "    blocks_ = blocks()"
-    )
+    text.add("try:", "    own = local.blocks", "except AttributeError:", "    own = blocks()")
     names = [f"b{s}, t{s}" for s in range(plan.passes)]
-    text.add(f"{', '.join(names)} = blocks_", "stream = current().ptr")
+    text.add(f"{', '.join(names)} = own", "stream = current().ptr")
     if any(variant.kernel.partial for _, _, variant, _ in ready.passes) or plan.passes > 1:
         text.add("if stream > 1 and is_capturing(stream):")
         text.add(*other, indent=2)
@@ -247,7 +245,7 @@ def _launches(
     text.constant(ready.passes, "keep")  # the modules stay loaded
 
 
-def _ask(
+def _ask(  # noqa: PLR0917
     text: _Text,
     needs: Any,
     operands: list[Any],
