@@ -9,10 +9,13 @@ left on the device.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from itfuse.expr import Node, Shape, leaf_names, text, toposort
 from itfuse.ops import INPUT
+from itfuse.plan.index import inner_step
 from itfuse.plan.late import Group, When, timetable
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage
 from itfuse.plan.write import Inputs, Spot, Writer
@@ -336,7 +339,10 @@ def _rows(
     frozen, dims, kept = inputs.freeze()
     *before, end = phases
     values = tuple(slot[output.node] for output in written[len(elements) :])
-    primitive = "rows" if before or elements or not _by_columns(frozen, kept) else "columns"
+    primitive = "rows"
+    if not before and not elements and _by_columns(frozen, kept):
+        primitive = "columns"
+        frozen = tuple(_from_column_to_column(i, kept) for i in frozen)
     return Stage(
         primitive, end.element, end.combine, end.finish, frozen, written, group.domain, dims,
         axes=group.axes, kept=kept, before=tuple(before), written=values,
@@ -374,3 +380,11 @@ def _by_columns(inputs: tuple[Input, ...], kept: int) -> bool:
         return False
     across, along = abs(largest.strides[kept - 1]), abs(largest.strides[-1])
     return 0 < across < along
+
+
+def _from_column_to_column(i: Input, kept: int) -> Input:
+    """Return an input of `columns`, whose vectors lie along the last kept axis."""
+    if i.layout != "strided":
+        return i
+    inner = inner_step(i.strides[:kept], np.dtype(i.dtype).itemsize)
+    return replace(i, inner=inner, turned=None)

@@ -65,6 +65,7 @@ class TileBuilt:
         self._other: Loaded | None = None
         self._lock = threading.Lock()
         self._finished: dict[int, Any] = {}
+        self._kept: list[Any] = []
 
     @property
     def other(self) -> Loaded:
@@ -86,16 +87,21 @@ class TileBuilt:
         extra: tuple[int, ...] = ()
         if kernel.partial:
             # The scratch goes back to CuPy's pool at once; the pool reuses it in stream order.
-            address, _memory = allocate(grid * kernel.partial)
-            extra = (address, self._counter(stream))
-            grid = min(grid, loaded.most)
+            nbytes, counts = kernel.scratch(stage)
+            address, _memory = allocate(max(1, nbytes))
+            extra = (address, self._counter(stream, counts))
+            if kernel.partials is None:  # blocks walk the leaves
+                grid = min(grid, loaded.most)
         block = loaded.block()
         block[0].raw = kernel.state.pack(stage, operands, outputs, extra)
         driver.launchKernel(loaded.function, grid, 1, 1, kernel.block, 1, 1, 0, stream, block[2], 0)
 
-    def _counter(self, stream: int) -> int:
-        """Return the address of this stream's count of finished blocks; a launch leaves it zero."""
+    def _counter(self, stream: int, count: int = 1) -> int:
+        """Return the address of this stream's counts of finished blocks; launches leave zeros."""
         counter = self._finished.get(stream)
-        if counter is None:
-            counter = self._finished.setdefault(stream, cupy.zeros(1, "uint32"))
+        if counter is None or counter.size < count:
+            # Kept until the end: earlier launches may still count in a smaller one.
+            counter = cupy.zeros(max(count, 1), "uint32")
+            self._kept.append(counter)
+            self._finished[stream] = counter
         return int(counter.data.ptr)
