@@ -15,7 +15,7 @@ import numpy as np
 
 from itfuse.dtypes import DTYPES
 from itfuse.lower.accumulator import item_dtype, item_functions, item_struct
-from itfuse.lower.cpp import places, prelude, struct_text
+from itfuse.lower.cpp import prelude, struct_text
 from itfuse.lower.rows import (
     FRESH,
     SHUFFLES,
@@ -119,7 +119,7 @@ def lower_columns(stage: Stage, name: str, aligned: bool) -> TileKernel:
         f"constexpr int LEAVES = {shape.leaves};\nstruct Row {{\n  Item0 at[V];\n}};\n",
         _COMBINE,
         _quad(stage, aligned),
-        _KERNEL_HEAD.replace("SYMBOL", symbol),
+        _KERNEL_HEAD.replace("SYMBOL", symbol).replace("BLOCKS", _blocks(stage)),
         _KERNEL,
         _WALK,
         _finish(stage),
@@ -171,8 +171,13 @@ def _how(stage: Stage, slot: int, aligned: bool) -> str:
     return "vector" if source.inner == 1 else "step"
 
 
+def _blocks(stage: Stage) -> str:
+    """Return the blocks to leave registers for: large accumulators need them all."""
+    return "1" if item_dtype(stage.combine).itemsize > _BYTES else "2"
+
+
 _KERNEL_HEAD = f"""\
-extern "C" __global__ void __launch_bounds__({THREADS}) SYMBOL(const State s) {{
+extern "C" __global__ void __launch_bounds__({THREADS}, BLOCKS) SYMBOL(const State s) {{
 """
 
 _COMBINE = f"""\
@@ -188,14 +193,17 @@ __device__ __forceinline__ Row nothing() {{
   for (int v = 0; v < V; ++v) r.at[v] = identity0();
   return r;
 }}
-// Combines what `one(t)` gives for the threads t of a warp in its tree, depth first: 0 with 16,
-// 8 with 24, those two, 4 with 20, and so on. Results wait in one place for each level.
+// Combines what `one(t)` gives for the threads t of a warp in its tree, depth first: of 32, 0 with
+// 16, 8 with 24, those two, 4 with 20, and so on. Results wait in one place for each level.
 template <typename F> __device__ __forceinline__ Row warp_tree(int count, F one) {{
   Row waits[5], a = nothing();
 #pragma unroll
   for (int level = 0; level < 5; ++level) waits[level] = nothing();
-  for (int n = 0; n < {WARP}; ++n) {{
-    const int t = (n & 1) << 4 | (n & 2) << 2 | (n & 4) | (n & 8) >> 2 | (n & 16) >> 4;
+  int levels = 0;
+  while (1 << levels < count) ++levels;
+  for (int n = 0; n < 1 << levels; ++n) {{
+    const int turned = (n & 1) << 4 | (n & 2) << 2 | (n & 4) | (n & 8) >> 2 | (n & 16) >> 4;
+    const int t = turned >> (5 - levels);
     a = t < count ? one(t) : nothing();
     bool go = true;
 #pragma unroll
@@ -240,7 +248,8 @@ _WALK = f"""\
       ? (s.length - first < leaf_size ? s.length - first : leaf_size) : 0;
   // This thread's part of the leaf: threads wv * 32 to wv * 32 + 31 of the order.
   const long long mine = size - wv * {WARP * LANES};
-  const int count = mine <= 0 ? 0 : mine < {WARP * LANES} ? (int)((mine + {LANES - 1}) / {LANES}) : {WARP};
+  const int count = mine <= 0 ? 0
+      : mine < {WARP * LANES} ? (int)((mine + {LANES - 1}) / {LANES}) : {WARP};
   if (count > 0) {{
     const Column at = column_of(s, column);
     a = warp_tree(count, [&](int t) {{
@@ -313,9 +322,9 @@ def _quad(stage: Stage, aligned: bool) -> str:
         )
     vectors = [s for s in cpp if kinds[s] == "vector"]
     loads = ""
-    for s in cpp:
+    for s, kind in kinds.items():
         offset = _down(stage, s)
-        if kinds[s] == "vector":
+        if kind == "vector":
             loads += (
                 f"        const {cpp[s]}* const p{s} = reinterpret_cast<const {cpp[s]}*>(\n"
                 f"            reinterpret_cast<const char*>(c.b{s}) + {offset});\n"
@@ -324,7 +333,7 @@ def _quad(stage: Stage, aligned: bool) -> str:
                 f"#pragma unroll\n          for (int v = 0; v < V; ++v) "
                 f"e{s}.at[v] = v < there ? p{s}[v] : p{s}[0];\n        }}\n"
             )
-        elif kinds[s] == "fixed":
+        elif kind == "fixed":
             loads += (
                 f"        const {cpp[s]} x{s} = *reinterpret_cast<const {cpp[s]}*>(\n"
                 f"            reinterpret_cast<const char*>(c.b{s}) + {offset});\n"

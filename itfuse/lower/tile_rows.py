@@ -1,5 +1,4 @@
-"""The kernels over rows: every row on chip, walked once for each phase, in the order of
-plan/order.py.
+"""The kernels over rows: every row on chip, walked phase by phase in the order of plan/order.py.
 
 A row belongs to some lanes of a warp, to a warp, to a block, or to a block with a leaf for each 256
 threads, by its length (`plan.order.row_class`). A thread has vectors of four elements. It keeps
@@ -39,6 +38,9 @@ BLOCK = 128
 
 HELD = 128
 """Bytes of inputs that a thread keeps in registers from phase to phase."""
+
+DEEP = 96
+"""Bytes of accumulators of a thread from which on its vectors are combined one by one."""
 
 FEW = 1 << 10
 """Below this many long rows several blocks share a row."""
@@ -94,6 +96,11 @@ class _Shape:
         self.apart = kind in ("lanes", "warp")  # each vector is a thread of the order
         self.block = BLOCK if self.apart else THREADS * self.leaves
 
+    @property
+    def bounds(self) -> str:
+        """Launch bounds: asked for a few blocks, the compiler takes the registers it needs."""
+        return f"{self.block}, {2 if self.block <= THREADS else 1}"
+
     def grid(self, stage: Stage) -> int:
         """Return the blocks that cover the rows."""
         each = self.block // self.lanes if self.apart else 1
@@ -125,6 +132,11 @@ class _Shape:
             "    const int left = on ? length - j : 0;\n"
         )
 
+    def deep(self, phase: Phase, held: bool) -> bool:
+        """Whether a thread's vectors are combined one by one: their accumulators are many."""
+        size = item_dtype(phase.combine).itemsize if phase.combine else 0
+        return self.kind == "warp" and size * self.vectors > DEEP and not held
+
     def tree(self, phase: Phase, q: int) -> str:
         """Write the function that combines a row's values of all its threads."""
         item = f"Item{q}"
@@ -144,6 +156,9 @@ class _Shape:
                 f"      if (u + apart < {self.vectors}) v[u] = combine(v[u], v[u + apart]);\n"
                 "    }\n  }\n"
                 f"  return of_lane(v[0], {first});\n}}\n"
+                f"__device__ __forceinline__ {item} warp_combine({item} a) {{\n"
+                f"#pragma unroll\n  for (int distance = {WARP // 2}; distance > 0; distance /= 2) "
+                f"{{\n{down}  }}\n  return a;\n}}\n"
             )
         warps = self.block // WARP
         in_leaf = THREADS // WARP
@@ -170,10 +185,10 @@ def _kernel(stage: Stage, shape: _Shape, symbol: str) -> str:
     moved = moving(stage, used)
     readers = {s: [q for q, p in enumerate(phases) if s in p.element.slots] for s in moved}
     size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in moved if len(readers[s]) > 1)
-    limit = HELD // 2 if shape.block > 2 * THREADS else HELD
-    held = [s for s in moved if len(readers[s]) > 1 and size * shape.vectors * LANES <= limit]
+    fits = size * shape.vectors * LANES <= HELD
+    held = [s for s in moved if len(readers[s]) > 1 and fits]
     lines = [
-        f'extern "C" __global__ void __launch_bounds__({shape.block}) {symbol}(const State s) {{\n',
+        f'extern "C" __global__ void __launch_bounds__({shape.bounds}) {symbol}(const State s) {{\n',
         f"  constexpr int N = {shape.vectors};  // vectors of a thread\n",
         "  const int length = (int)s.length;\n",
         shape.mine,
@@ -216,19 +231,22 @@ def _phase(stage: Stage, shape: _Shape, q: int, held: list[int]) -> str:
     item = f"Item{q}"
     if not phase.combine and not outputs:
         return ""
-    unroll = "#pragma unroll\n" if shape.apart or held or shape.vectors <= 8 else ""
+    deep = shape.deep(phase, any(s in held for s in slots))
     lines = []
     inside = ""  # the accumulators of one vector, or of all
     if phase.combine:
-        if shape.apart:
+        if deep:
+            levels = power(shape.vectors).bit_length() - 1
+            lines.append(f"  {item} waits[{levels}], whole;\n")
+            inside = _start(item, q)
+        elif shape.apart:
             lines.append(f"  {item} v{q}[N];\n")
             inside = _start(item, q)
         else:
             lines.append(_start(item, q))
     body = [
         once(stage, slots),
-        unroll,
-        "  for (int u = 0; u < N; ++u) {\n",
+        _order(shape.vectors) if deep else _EACH,
         shape.vector,
         *(f"    Vec<{cpp[s]}, {LANES}> e{s};\n" + load_piece(stage, s, f"e{s}", "j", "left")
           for s in loaded),
@@ -242,7 +260,9 @@ def _phase(stage: Stage, shape: _Shape, q: int, held: list[int]) -> str:
         element_text(phase.element, stores),
         "      if (w < left) lane_of[w] = combine(lane_of[w], b);\n" if phase.combine else "",
         "    }\n",
-        _lanes(f"v{q}[u]") if phase.combine and shape.apart else "",
+        _lanes("whole") + _DEEPER.replace("LEVELS", str(power(shape.vectors).bit_length() - 1))
+        if deep
+        else _lanes(f"v{q}[u]") if phase.combine and shape.apart else "",
         *(f"    put(s.y{at} + row * s.length + j, o{at}, left);\n" for at in range(len(outputs))),
         "  }\n",
     ]  # fmt: skip
@@ -251,9 +271,38 @@ def _phase(stage: Stage, shape: _Shape, q: int, held: list[int]) -> str:
         ending = f"  {item} total{q};\n" + _lanes(f"total{q}")
     declared = f"  {item} a{q};\n" if phase.combine else ""
     result = ""
-    if phase.combine:
+    if deep:
+        result = f"  a{q} = of_lane(whole, 0);\n"
+    elif phase.combine:
         result = f"  a{q} = row_combine({f'v{q}' if shape.apart else f'total{q}'});\n"
     return "".join([declared, "  {\n", *lines, *body, ending, result, "  }\n"])
+
+
+def _order(vectors: int) -> str:
+    """Walk the vectors in the order in which the tree over them is combined depth first."""
+    bits = power(vectors).bit_length() - 1
+    turned = " | ".join(f"(n >> {k} & 1) << {bits - 1 - k}" for k in range(bits))
+    return (
+        f"#pragma unroll 1\n  for (int n = 0; n < {1 << bits}; ++n) {{\n"
+        f"    const int u = {turned};\n"
+    )
+
+
+_DEEPER = """\
+    whole = warp_combine(whole);
+    bool go = true;
+#pragma unroll
+    for (int level = 0; level < LEVELS; ++level) {
+      if (go) {
+        if (n >> level & 1) {
+          whole = combine(waits[level], whole);
+        } else {
+          waits[level] = whole;
+          go = false;
+        }
+      }
+    }
+"""
 
 
 def _start(item: str, q: int) -> str:
