@@ -188,7 +188,8 @@ def _kernel(stage: Stage, shape: _Shape, symbol: str) -> str:
     fits = size * shape.vectors * LANES <= HELD
     held = [s for s in moved if len(readers[s]) > 1 and fits]
     lines = [
-        f'extern "C" __global__ void __launch_bounds__({shape.bounds}) {symbol}(const State s) {{\n',
+        f'extern "C" __global__ void __launch_bounds__({shape.bounds})\n',
+        f"{symbol}(const State s) {{\n",
         f"  constexpr int N = {shape.vectors};  // vectors of a thread\n",
         "  const int length = (int)s.length;\n",
         shape.mine,
@@ -276,6 +277,9 @@ def _phase(stage: Stage, shape: _Shape, q: int, held: list[int]) -> str:
     elif phase.combine:
         result = f"  a{q} = row_combine({f'v{q}' if shape.apart else f'total{q}'});\n"
     return "".join([declared, "  {\n", *lines, *body, ending, result, "  }\n"])
+
+
+_EACH = "#pragma unroll\n  for (int u = 0; u < N; ++u) {\n"
 
 
 def _order(vectors: int) -> str:
