@@ -12,7 +12,7 @@ import pytest
 import itfuse as itf
 from itfuse.dtypes import DTYPES
 from itfuse.plan.order import LEAF
-from itfuse.testing import assert_same, edge_values
+from itfuse.testing import assert_matches_numpy, assert_same, edge_values, random_expression
 
 REDUCTIONS = ("sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "ptp", "argmin",
               "argmax", "count_nonzero", "nansum", "nanmean", "nanmin", "nanmax")  # fmt: skip
@@ -284,6 +284,24 @@ def test_structure_is_the_key() -> None:
     keys = {itf.softmax(spec(m, n)).plan().stages[0].key for m, n in ((10, 500), (70, 500))}
     assert len(keys) == 1
     assert X.sum(-1).plan().stages[0].key != X.max(-1).plan().stages[0].key
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_expressions_along_random_axes(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    shape = [(6, 9, 5), (40, 30), (3, 2000)][seed % 3]
+    arrays = [draw.integers(-50, 50, shape).astype("i4"), draw.integers(0, 9, shape[-1:])]
+    lazy = random_expression(seed, arrays, 12).astype("int64")
+    axes = axes_of(lazy.ndim)
+
+    def axis() -> Any:
+        return axes[draw.integers(len(axes))]
+
+    for _ in range(6):
+        one = lazy - lazy.min(axis(), keepdims=True) * lazy.max(axis(), keepdims=True)
+        mixed = (one.sum(axis(), keepdims=True) + lazy) * one.any(axis(), keepdims=True)
+        assert_matches_numpy(mixed, what=f"seed {seed}")
+        assert_matches_numpy(mixed.sum(axis()) * 2, what=f"seed {seed}")
 
 
 def test_every_dtype_is_known() -> None:
