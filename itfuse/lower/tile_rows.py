@@ -29,6 +29,7 @@ from itfuse.lower.rows import (
     row_needs,
     row_state,
 )
+from itfuse.lower.staged import SHARED, STAGED, Tiles
 from itfuse.lower.tile import TileKernel, access
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS, WARP, leaf, power
 from itfuse.plan.stages import Phase, Stage, fields
@@ -55,11 +56,15 @@ def lower_rows(stage: Stage, name: str, aligned: bool) -> TileKernel:
     state = row_state(stage)
     symbol = f"{name}_rows"
     shape = _Shape(str(kind), count)
+    tiles = None
+    if not aligned:
+        shape, tiles = _staged(stage, shape)
     source = "".join([
         _head(stage, aligned),
+        STAGED if tiles else "",
         struct_text("State", [declaration for declaration, _ in state.fields]),
         *(shape.tree(phase, q) for q, phase in enumerate(stage.phases) if phase.combine),
-        _kernel(stage, shape, symbol),
+        _kernel(stage, shape, symbol, tiles),
     ])  # fmt: skip
     needs = row_needs(stage, state.slots) if aligned else None
     return TileKernel(symbol, source, state, shape.block, 0, grid=shape.grid, needs=needs)
@@ -87,14 +92,16 @@ def _of_lane(phase: Phase, q: int) -> str:
 class _Shape:
     """How threads share rows: the class of their length as C++."""
 
-    def __init__(self, kind: str, count: int) -> None:
+    def __init__(self, kind: str, count: int, vectors: int = 1) -> None:
         self.kind = kind
-        self.lanes = count if kind == "lanes" else WARP
+        self.lanes = count // vectors if kind == "lanes" else WARP
         """Lanes of a warp that share a row."""
-        self.vectors = {"lanes": 1, "leaves": LEAF // THREADS // LANES}.get(kind, count)
+        self.vectors = {"lanes": vectors, "leaves": LEAF // THREADS // LANES}.get(kind, count)
         self.leaves = count if kind == "leaves" else 1
         self.apart = kind in ("lanes", "warp")  # each vector is a thread of the order
         self.block = BLOCK if self.apart else THREADS * self.leaves
+        self.each = self.block // self.lanes if self.apart else 1
+        """Rows of a block."""
 
     @property
     def bounds(self) -> str:
@@ -103,17 +110,15 @@ class _Shape:
 
     def grid(self, stage: Stage) -> int:
         """Return the blocks that cover the rows."""
-        each = self.block // self.lanes if self.apart else 1
-        return max(1, -(-stage.rows // each))
+        return max(1, -(-stage.rows // self.each))
 
     @property
     def mine(self) -> str:
         """Name this thread's row, and its first vector in it."""
         if self.apart:
-            each = self.block // self.lanes
             return (
                 f"  const int lane = threadIdx.x % {self.lanes};\n"
-                f"  const long long number = (long long)blockIdx.x * {each} + "
+                f"  const long long number = (long long)blockIdx.x * {self.each} + "
                 f"threadIdx.x / {self.lanes};\n"
                 "  const bool on = number < s.rows;\n"
                 "  const long long row = on ? number : 0;\n"
@@ -132,6 +137,21 @@ class _Shape:
             "    const int left = on ? length - j : 0;\n"
         )
 
+    def _lanes_tree(self, item: str, head: str, down: str) -> str:
+        """Write the tree of a row's lanes: first over each one's vectors, which are further apart.
+
+        Number u of lane l is thread l + u * lanes of the order.
+        """
+        return (
+            f"{head}({item} (&v)[{self.vectors}]) {{\n"
+            f"#pragma unroll\n  for (int apart = {self.vectors // 2}; apart > 0; apart /= 2) {{\n"
+            "#pragma unroll\n    for (int u = 0; u < apart; ++u) {\n"
+            f"      v[u] = combine(v[u], v[u + apart]);\n    }}\n  }}\n  {item} a = v[0];\n"
+            f"#pragma unroll\n  for (int distance = {self.lanes // 2}; distance > 0; "
+            f"distance /= 2) {{\n{down}  }}\n"
+            f"  return of_lane(a, (int)threadIdx.x % {WARP} / {self.lanes} * {self.lanes});\n}}\n"
+        )
+
     def deep(self, phase: Phase, held: bool) -> bool:
         """Whether a thread's vectors are combined one by one: their accumulators are many."""
         size = item_dtype(phase.combine).itemsize if phase.combine else 0
@@ -143,6 +163,8 @@ class _Shape:
         head = f"__device__ __forceinline__ {item} row_combine"
         down = "    a = combine(a, from_lane(a, distance));\n"
         if self.apart:
+            if self.kind == "lanes":
+                return self._lanes_tree(item, head, down)
             first = f"(int)threadIdx.x % {WARP} / {self.lanes} * {self.lanes}"
             half = power(self.vectors) // 2
             return (
@@ -178,7 +200,31 @@ class _Shape:
         )
 
 
-def _kernel(stage: Stage, shape: _Shape, symbol: str) -> str:
+def _staged(stage: Stage, shape: _Shape) -> tuple[_Shape, Tiles | None]:
+    """Return the tiles of a kernel for rows that vectors do not fit, and its shape.
+
+    A thread then reads shared memory, so that it may as well have several vectors of a short row.
+    """
+    used = sorted({slot for phase in stage.phases for slot in phase.element.slots})
+    linear = tuple(s for s in arrays(stage, used) if stage.inputs[s].layout == "linear")
+    if not linear or shape.kind == "leaves":
+        return shape, None
+    size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in linear)
+    outputs = stage.element_outputs
+    wished = min(8, shape.lanes) if shape.kind == "lanes" else 1
+    while True:
+        mine = _Shape("lanes", shape.lanes, wished) if shape.kind == "lanes" else shape
+        tiles = Tiles(linear, outputs, mine.block * mine.vectors * LANES)
+        # Where outputs take the inputs' place, those are in registers by then.
+        kept = not outputs or size * mine.vectors * LANES <= HELD
+        if tiles.bytes(stage) <= SHARED and kept:
+            return mine, tiles
+        if wished == 1:
+            return shape, None
+        wished //= 2
+
+
+def _kernel(stage: Stage, shape: _Shape, symbol: str, tiles: Tiles | None) -> str:
     phases = stage.phases
     used = sorted({slot for phase in phases for slot in phase.element.slots})
     every = sorted({*used, *(s for p in phases if p.finish for s in p.finish.slots)})
@@ -187,6 +233,9 @@ def _kernel(stage: Stage, shape: _Shape, symbol: str) -> str:
     size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in moved if len(readers[s]) > 1)
     fits = size * shape.vectors * LANES <= HELD
     held = [s for s in moved if len(readers[s]) > 1 and fits]
+    if tiles and tiles.outputs:
+        held = sorted({*held, *tiles.inputs})
+    local = f"threadIdx.x / {shape.lanes} * length" if shape.apart else "0"
     lines = [
         f'extern "C" __global__ void __launch_bounds__({shape.bounds})\n',
         f"{symbol}(const State s) {{\n",
@@ -195,6 +244,7 @@ def _kernel(stage: Stage, shape: _Shape, symbol: str) -> str:
         shape.mine,
         row_indices(stage),
         bases(stage, every),
+        tiles.load(stage, shape.each, local, shape.block) if tiles else "",
     ]
     lines += [f"  Vec<{DTYPES[stage.inputs[s].dtype].cpp}, {LANES}> h{s}[N];\n" for s in held]
     first = 0
@@ -202,9 +252,13 @@ def _kernel(stage: Stage, shape: _Shape, symbol: str) -> str:
         fresh = [s for s in held if readers[s][0] == q]
         if fresh:  # every load is on its way before the first is waited for
             lines.append("#pragma unroll\n  for (int u = 0; u < N; ++u) {\n" + shape.vector)
-            lines += [load_piece(stage, s, f"h{s}[u]", "j", "left") for s in fresh]
+            lines += [_load(stage, s, f"h{s}[u]", tiles) for s in fresh]
             lines.append("  }\n")
-        lines.append(_phase(stage, shape, q, held))
+        if tiles and q == len(phases) - 1:
+            lines.append(tiles.outputs_begin(stage, local))
+        lines.append(_phase(stage, shape, q, held, tiles))
+        if tiles and q == len(phases) - 1:
+            lines.append(tiles.outputs_end(stage, shape.block))
         lines.append(finish_text(stage, phase, first, f"a{q}"))
         first += len(phase.finish.results) if phase.finish else 0
     lead = "lane == 0" if shape.apart else "threadIdx.x == 0"
@@ -218,7 +272,13 @@ def _kernel(stage: Stage, shape: _Shape, symbol: str) -> str:
     return "".join(lines)
 
 
-def _phase(stage: Stage, shape: _Shape, q: int, held: list[int]) -> str:
+def _load(stage: Stage, slot: int, to: str, tiles: Tiles | None) -> str:
+    if tiles and slot in tiles.inputs:
+        return f"    shared_piece({to}, t{slot} + j, left);\n"
+    return load_piece(stage, slot, to, "j", "left")
+
+
+def _phase(stage: Stage, shape: _Shape, q: int, held: list[int], tiles: Tiles | None) -> str:
     """Write one walk: load what is not held, compute, combine, or store."""
     phase = stage.phases[q]
     slots = phase.element.slots
@@ -249,7 +309,7 @@ def _phase(stage: Stage, shape: _Shape, q: int, held: list[int]) -> str:
         once(stage, slots),
         _order(shape.vectors) if deep else _EACH,
         shape.vector,
-        *(f"    Vec<{cpp[s]}, {LANES}> e{s};\n" + load_piece(stage, s, f"e{s}", "j", "left")
+        *(f"    Vec<{cpp[s]}, {LANES}> e{s};\n" + _load(stage, s, f"e{s}", tiles)
           for s in loaded),
         *(f"    Vec<{DTYPES[o.dtype].cpp}, {LANES}> o{at};\n" for at, o in enumerate(outputs)),
         inside,
@@ -264,7 +324,9 @@ def _phase(stage: Stage, shape: _Shape, q: int, held: list[int]) -> str:
         _lanes("whole") + _DEEPER.replace("LEVELS", str(power(shape.vectors).bit_length() - 1))
         if deep
         else _lanes(f"v{q}[u]") if phase.combine and shape.apart else "",
-        *(f"    put(s.y{at} + row * s.length + j, o{at}, left);\n" for at in range(len(outputs))),
+        *(f"    shared_put(u{at} + j, o{at}, left);\n" if tiles
+          else f"    put(s.y{at} + row * s.length + j, o{at}, left);\n"
+          for at in range(len(outputs))),
         "  }\n",
     ]  # fmt: skip
     ending = ""

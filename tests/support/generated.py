@@ -117,7 +117,6 @@ class HostEngine:
         """Run the kernel twice: other alignments, another filling, another grid."""
         raw = _addresses(stage, operands)
         tile = variants[0]
-        spans = tile.spans(stage)
         if stage.by_rows and stage.rows == 0:
             return
         nbytes, counts = tile.scratch(stage)
@@ -136,6 +135,7 @@ class HostEngine:
             self.ran[tile.needs is not None] += 1
             state = tile.state.pack(stage, raw, places, extra)
             # A reduction's grid may be smaller than its leaves are many.
+            spans = tile.spans(stage)
             grid = min(spans, 2) if tile.partial and not tile.partials and shift else spans
             self.library.launch(tile.symbol, state, grid, tile.block)
             if finished.any():
