@@ -43,6 +43,9 @@ HELD = 128
 DEEP = 96
 """Bytes of accumulators of a thread from which on its vectors are combined one by one."""
 
+ABREAST = 4
+"""Leaves of a row that does not fit registers which a block walks at once."""
+
 FEW = 1 << 10
 """Below this many long rows several blocks share a row."""
 
@@ -96,8 +99,9 @@ class _Shape:
         self.kind = kind
         self.lanes = count // vectors if kind == "lanes" else WARP
         """Lanes of a warp that share a row."""
-        self.vectors = {"lanes": vectors, "leaves": LEAF // THREADS // LANES}.get(kind, count)
-        self.leaves = count if kind == "leaves" else 1
+        of_leaf = LEAF // THREADS // LANES
+        self.vectors = {"lanes": vectors, "leaves": of_leaf, "walk": of_leaf}.get(kind, count)
+        self.leaves = {"leaves": count, "walk": ABREAST}.get(kind, 1)
         self.apart = kind in ("lanes", "warp")  # each vector is a thread of the order
         self.block = BLOCK if self.apart else THREADS * self.leaves
         self.each = self.block // self.lanes if self.apart else 1
@@ -132,8 +136,9 @@ class _Shape:
     def vector(self) -> str:
         """Name the first element of vector `u`, and how many elements are left from there."""
         apart = self.lanes if self.apart else THREADS
+        start = f"base * {LEAF} + " if self.kind == "walk" else ""
         return (
-            f"    const int j = (lane + u * {apart}) * {LANES};\n"
+            f"    const int j = {start}(lane + u * {apart}) * {LANES};\n"
             "    const int left = on ? length - j : 0;\n"
         )
 
@@ -182,6 +187,8 @@ class _Shape:
                 f"#pragma unroll\n  for (int distance = {WARP // 2}; distance > 0; distance /= 2) "
                 f"{{\n{down}  }}\n  return a;\n}}\n"
             )
+        if self.kind == "walk":
+            return _walk_tree(item, q, down)
         warps = self.block // WARP
         in_leaf = THREADS // WARP
         return (
@@ -200,6 +207,29 @@ class _Shape:
         )
 
 
+def _walk_tree(item: str, q: int, down: str) -> str:
+    """Write how a block combines the leaves that it walks abreast, and in the end all leaves."""
+    warps, in_leaf = ABREAST * THREADS // WARP, THREADS // WARP
+    return (
+        f"__device__ __forceinline__ void leaf_combine({item} a, int base, {item}* leaf_of) {{\n"
+        f"  __shared__ {item} of_warp[{warps}];\n"
+        f"#pragma unroll\n  for (int distance = {WARP // 2}; distance > 0; distance /= 2) {{\n"
+        f"{down}  }}\n"
+        f"  if (threadIdx.x % {WARP} == 0) of_warp[threadIdx.x / {WARP}] = a;\n"
+        f"  __syncthreads();\n  if (threadIdx.x < {WARP}) {{\n"
+        "    a = of_warp[threadIdx.x];\n"
+        f"#pragma unroll\n    for (int distance = {in_leaf // 2}; distance > 0; distance /= 2) {{\n"
+        f"  {down}    }}\n"
+        f"    if (threadIdx.x % {in_leaf} == 0) leaf_of[base + threadIdx.x / {in_leaf}] = a;\n"
+        "  }\n  __syncthreads();\n}\n"
+        f"__device__ __forceinline__ {item} row_combine(const {item}* leaf_of, int leaves) {{\n"
+        f"  const int lane = threadIdx.x % {WARP};\n"
+        f"  {item} a = lane < leaves ? leaf_of[lane] : identity{q}();\n"
+        f"#pragma unroll\n  for (int distance = {WARP // 2}; distance > 0; distance /= 2) {{\n"
+        f"{down}  }}\n  return of_lane(a, 0);\n}}\n"
+    )
+
+
 def _staged(stage: Stage, shape: _Shape) -> tuple[_Shape, Tiles | None]:
     """Return the tiles of a kernel for rows that vectors do not fit, and its shape.
 
@@ -207,7 +237,7 @@ def _staged(stage: Stage, shape: _Shape) -> tuple[_Shape, Tiles | None]:
     """
     used = sorted({slot for phase in stage.phases for slot in phase.element.slots})
     linear = tuple(s for s in arrays(stage, used) if stage.inputs[s].layout == "linear")
-    if not linear or shape.kind == "leaves":
+    if not linear or shape.kind in ("leaves", "walk"):
         return shape, None
     size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in linear)
     outputs = stage.element_outputs
@@ -231,7 +261,7 @@ def _kernel(stage: Stage, shape: _Shape, symbol: str, tiles: Tiles | None) -> st
     moved = moving(stage, used)
     readers = {s: [q for q, p in enumerate(phases) if s in p.element.slots] for s in moved}
     size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in moved if len(readers[s]) > 1)
-    fits = size * shape.vectors * LANES <= HELD
+    fits = size * shape.vectors * LANES <= HELD and shape.kind != "walk"
     held = [s for s in moved if len(readers[s]) > 1 and fits]
     if tiles and tiles.outputs:
         held = sorted({*held, *tiles.inputs})
@@ -305,6 +335,13 @@ def _phase(stage: Stage, shape: _Shape, q: int, held: list[int], tiles: Tiles | 
             inside = _start(item, q)
         else:
             lines.append(_start(item, q))
+    walk = shape.kind == "walk"
+    opening = closing = ""
+    if walk:
+        opening = f"  for (int base = 0; base * {LEAF} < length; base += {ABREAST}) {{\n"
+        closing = "  }\n"
+        if phase.combine:
+            opening = f"  __shared__ {item} leaf_of[{WARP}];\n" + opening
     body = [
         once(stage, slots),
         _order(shape.vectors) if deep else _EACH,
@@ -338,7 +375,10 @@ def _phase(stage: Stage, shape: _Shape, q: int, held: list[int], tiles: Tiles | 
         result = f"  a{q} = of_lane(whole, 0);\n"
     elif phase.combine:
         result = f"  a{q} = row_combine({f'v{q}' if shape.apart else f'total{q}'});\n"
-    return "".join([declared, "  {\n", *lines, *body, ending, result, "  }\n"])
+    if walk and phase.combine:
+        ending += f"  leaf_combine(total{q}, base, leaf_of);\n"
+        result = f"  a{q} = row_combine(leaf_of, (length + {LEAF - 1}) / {LEAF});\n"
+    return "".join([declared, "  {\n", opening, *lines, *body, ending, closing, result, "  }\n"])
 
 
 _EACH = "#pragma unroll\n  for (int u = 0; u < N; ++u) {\n"

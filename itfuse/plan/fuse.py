@@ -74,6 +74,12 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
         own = [node for node in order if node in late and home[node] == s]
         stages.append(_build(one, order, outputs[s], earlier, late, own=own))
     for s, stage in enumerate(stages):
+        if stage.size_class and stage.size_class[0] == "walk":
+            again = (
+                f"pass {s + 1} reads rows of {stage.length} elements {len(stage.phases)} times, "
+                "after the first out of the cache: they do not fit registers"
+            )
+            notes.append(Note("read-again", again))
         for i in stage.inputs:
             if i.kind == "carried" and isinstance(i.source, tuple):
                 value = outputs[i.source[0]][i.source[1]]
