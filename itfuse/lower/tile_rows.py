@@ -376,7 +376,7 @@ def _phase(stage: Stage, shape: _Shape, q: int, held: list[int], tiles: Tiles | 
         *(f"      const {cpp[s]} x{s} = {f'h{s}[u]' if s in held else f'e{s}'}.at[w];\n"
           for s in moving(stage, slots)),
         element_text(phase.element, stores),
-        "      if (w < left) lane_of[w] = combine(lane_of[w], b);\n" if phase.combine else "",
+        _TAKE if phase.combine else "",
         "    }\n",
         _lanes("whole") + _DEEPER.replace("LEVELS", str(power(shape.vectors).bit_length() - 1))
         if deep
@@ -400,6 +400,8 @@ def _phase(stage: Stage, shape: _Shape, q: int, held: list[int], tiles: Tiles | 
         result = f"  a{q} = row_combine(leaf_of, (length + {LEAF - 1}) / {LEAF});\n"
     return "".join([declared, "  {\n", opening, *lines, *body, ending, closing, result, "  }\n"])
 
+
+_TAKE = "      if (ALIGNED ? left > 0 : w < left) lane_of[w] = combine(lane_of[w], b);\n"
 
 _EACH = "#pragma unroll\n  for (int u = 0; u < N; ++u) {\n"
 
@@ -537,7 +539,8 @@ def _lower_long(stage: Stage, name: str, aligned: bool) -> TileKernel:
         "      const long long position = j + w;\n" if places(phase.element) else "",
         *(f"      const {cpp[s]} x{s} = e{s}.at[w];\n" for s in moved),
         element_text(phase.element, stores),
-        "      if (w < left) lane_of[w] = combine(lane_of[w], b);\n    }\n  }\n  }\n",
+        _TAKE,
+        "    }\n  }\n  }\n",
         "  Item0 whole;\n",
         _lanes("whole"),
         "  whole = block_combine(whole);\n",
