@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from itfuse.array import Array, asarray
 from itfuse.dtypes import DTYPES
 from itfuse.expr import Node
 from itfuse.functions import FUNCTIONS
-from itfuse.ops import ELEMENTWISE, INPUT, OPS, REDUCTION, SCALAR, Op, identity
+from itfuse.ops import CONSTANT, ELEMENTWISE, INPUT, OPS, POSITION, SCALAR, Op, identity
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -133,19 +134,42 @@ def evaluate(array: Array) -> NumpyArray:
                 value[node] = array._data[node]
             elif node.op is SCALAR:
                 value[node] = node.arg
+            elif node.op is CONSTANT:
+                value[node] = node.dtype.type(node.arg)
+            elif node.op is POSITION:
+                value[node] = None  # only a fold over its axes reads it
             else:
                 value[node] = _apply(node, [value[src] for src in node.srcs])
     return np.asarray(value[array._node])
 
 
+def _reduced(node: Node, operands: list[Any]) -> NumpyArray:
+    """Reduce with NumPy; the reduced axes go last and become one."""
+    domain = node.srcs[0].shape
+    kept = tuple(a for a in range(len(domain)) if a not in node.arg)
+    rows = [domain[a] for a in kept]
+
+    def by_rows(x: Any) -> NumpyArray:
+        full = np.broadcast_to(np.asarray(x), domain).transpose((*kept, *node.arg))
+        return full.reshape((*rows, math.prod(domain[a] for a in node.arg)))
+
+    x = by_rows(operands[0])
+    if node.op.name in ("argmax", "argmin"):
+        return np.asarray(getattr(np, node.op.name)(x, axis=-1))
+    if node.op.name == "squared_deviations":
+        count = by_rows(operands[1])
+        mean = (x * count).sum(-1, keepdims=True) / count.sum(-1, keepdims=True)
+        return np.asarray((count * (x - mean) ** 2).sum(-1))
+    if not x.shape[-1]:
+        return np.full(rows, identity(node.op.combine, node.dtype))
+    assert isinstance(node.op.numpy, np.ufunc)
+    return np.asarray(node.op.numpy.reduce(x, axis=-1, dtype=node.dtype))
+
+
 def _apply(node: Node, operands: list[Any]) -> Any:
     numpy = node.op.numpy
-    if node.op.kind == REDUCTION:
-        assert isinstance(numpy, np.ufunc)
-        flat = np.asarray(operands[0]).reshape(-1)
-        if not flat.size:
-            return identity(node.op.combine, node.dtype)
-        return numpy.reduce(flat, dtype=node.dtype)
+    if node.op.reduces:
+        return _reduced(node, operands).reshape(node.shape)
     assert numpy is not None
     out = np.empty(node.shape, node.dtype)
     numpy(*(np.asarray(x) for x in operands), out=out)

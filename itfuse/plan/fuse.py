@@ -9,10 +9,13 @@ left on the device.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from itfuse.expr import Node, Shape
 from itfuse.ops import INPUT
+from itfuse.plan.index import inner_step
 from itfuse.plan.late import Group, When, timetable
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage
 from itfuse.plan.write import Inputs, Spot, Writer
@@ -72,6 +75,12 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
         own = [node for node in order if node in late and home[node] == s]
         stages.append(_build(one, order, outputs[s], earlier, late, own=own))
     for s, stage in enumerate(stages):
+        if stage.size_class and stage.size_class[0] == "walk":
+            again = (
+                f"pass {s + 1} reads rows of {stage.length} elements {len(stage.phases)} times, "
+                "after the first out of the cache: they do not fit registers"
+            )
+            notes.append(Note("read-again", again))
         for i in stage.inputs:
             if i.kind == "carried" and isinstance(i.source, tuple):
                 value = outputs[i.source[0]][i.source[1]]
@@ -337,7 +346,10 @@ def _rows(
     frozen, dims, kept = inputs.freeze()
     *before, end = phases
     values = tuple(slot[output.node] for output in written[len(elements) :])
-    primitive = "rows" if before or elements or not _by_columns(frozen, kept) else "columns"
+    primitive = "rows"
+    if not before and not elements and _by_columns(frozen, kept):
+        primitive = "columns"
+        frozen = tuple(_from_column_to_column(i, kept) for i in frozen)
     return Stage(
         primitive, end.element, end.combine, end.finish, frozen, written, group.domain, dims,
         axes=group.axes, kept=kept, before=tuple(before), written=values,
@@ -375,3 +387,11 @@ def _by_columns(inputs: tuple[Input, ...], kept: int) -> bool:
         return False
     across, along = abs(largest.strides[kept - 1]), abs(largest.strides[-1])
     return 0 < across < along
+
+
+def _from_column_to_column(i: Input, kept: int) -> Input:
+    """Return an input of `columns`, whose vectors lie along the last kept axis."""
+    if i.layout != "strided":
+        return i
+    inner = inner_step(i.strides[:kept], np.dtype(i.dtype).itemsize)
+    return replace(i, inner=inner, turned=None)

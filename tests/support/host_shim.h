@@ -161,6 +161,15 @@ template <typename T> static inline T __shfl_down_sync(unsigned, T value, int di
   itf_host_wait(warp);  // before anyone writes the next value
   return found;
 }
+template <typename T> static inline T __shfl_sync(unsigned, T value, int lane) {
+  itf_host_barrier& warp = itf_host_block.warp[threadIdx.x / 32];
+  memcpy(&itf_host_block.slot[threadIdx.x], &value, sizeof(T));
+  itf_host_wait(warp);
+  T found = value;
+  memcpy(&found, &itf_host_block.slot[threadIdx.x / 32 * 32 + lane % 32], sizeof(T));
+  itf_host_wait(warp);  // before anyone writes the next value
+  return found;
+}
 static void itf_host_fiber() {
   itf_host_block.body(itf_host_block.state);
   const unsigned thread = threadIdx.x;
