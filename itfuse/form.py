@@ -108,6 +108,7 @@ FORM_LEAVES = 32
 """Expressions of more leaves have no form: numbering the leaves at every node would cost more than
 planning once."""
 
+
 class Entry(weakref.ref[Any]):
     """A weak reference in a table, which knows its key."""
 

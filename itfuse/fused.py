@@ -16,6 +16,7 @@ import numpy as np
 from itfuse import engines, pytree
 from itfuse.array import Array, asarray, compute, spec
 from itfuse.array import plan as plan_arrays
+from itfuse.cache import BUILT
 from itfuse.config import config, overrides, setting, settings_key
 from itfuse.engines import MISS
 from itfuse.errors import ShapeError
@@ -29,7 +30,7 @@ from itfuse.trace import NUMBERS, Layout, Record, Same, Trace, describe, is_leaf
 _KEPT = 256
 """Signatures, with sizes, that a fused function remembers."""
 _TRIED = 4
-"""Signatures that a call tries before it makes the key of its own."""
+"""Signatures that a call tries before it looks itself up."""
 _RESERVED = ("out", "stream")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Trees = tuple[pytree.Tree, ...]
@@ -83,7 +84,7 @@ class Fused:
         self._tracing: dict[Any, threading.RLock] = {}
         self._objects: dict[int, Any] = {}
         self._gone: deque[int] = deque()
-        self._short: tuple[Any, tuple[Any, ...]] = (None, ())
+        self._short: tuple[Any, tuple[Any, ...], dict[Any, Any]] = (None, (), {})
 
     def __repr__(self) -> str:
         return f"<itf.fuse of {self._label}>"
@@ -101,9 +102,14 @@ class Fused:
         """Run the function on these arguments."""
         if kwargs or len(args) != self._count:
             args = self._complete(args, kwargs)
-        settings, short = self._short
+        settings, short, known = self._short
         if stream is None and overrides.get() is settings:
             for call in short:
+                result = call(args, out)
+                if result is not MISS:
+                    return result
+            call = known.get(_look(args)) if len(known) > _TRIED else None
+            if call is not None:
                 result = call(args, out)
                 if result is not MISS:
                     return result
@@ -150,7 +156,7 @@ class Fused:
         arrays = record.ready(values, outs, stream)
         if type(arrays[0]) is tuple:  # of the null engine
             arrays = tuple([spec(shape, dtype) for shape, dtype in arrays])
-        self._remember(record, trees, layouts)
+        self._remember(record, full, trees, layouts)
         return record.rebuild(arrays, arguments)
 
     def _literally(self, full: tuple[Any, ...], out: Any, stream: Any) -> Any:
@@ -260,7 +266,7 @@ class Fused:
                 return None
             if not record.current():
                 del self._records[key]
-                self._short = (None, ())
+                self._short = (None, (), {})
                 return None
             self._records.move_to_end(key)
             return record
@@ -268,13 +274,15 @@ class Fused:
     def _drop(self, number: int) -> None:
         """Forget what was traced for an object that is gone."""
         self._objects.pop(number, None)
-        self._short = (None, ())
+        self._short = (None, (), {})
         for key in list(self._records):
             first = key[0][0]
             if first[0] == "constant" and first[1] is Same and first[2].number == number:
                 del self._records[key]
 
-    def _remember(self, record: Record, trees: _Trees, layouts: Sequence[Any]) -> None:
+    def _remember(
+        self, record: Record, full: tuple[Any, ...], trees: _Trees, layouts: Sequence[Any]
+    ) -> None:
         """Put the shortest way to make such a call in front of the others."""
         if setting("debug"):
             return
@@ -282,10 +290,12 @@ class Fused:
             record.short = shortest(record, trees, layouts, self._flatten) or False
         with self._lock:
             now = overrides.get()
-            settings, short = self._short
-            kept = short if settings is now else ()
-            if record.short and record.short not in kept:
-                self._short = (now, (record.short, *kept[: _TRIED - 1]))
+            settings, short, known = self._short
+            if settings is not now or len(known) > _KEPT:
+                short, known = (), {}
+            if record.short and record.short not in short:
+                known[_look(full)] = record.short
+                self._short = (now, (record.short, *short[: _TRIED - 1]), known)
 
     # ---- looking at it ----
     def _expressions(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
@@ -392,6 +402,13 @@ class BoundFused:
         return f"<{self.fused!r} of {self.__self__!r}>"
 
 
+def _look(args: tuple[Any, ...]) -> Any:
+    """Return what arguments look like at a glance; equal looks may still be other signatures."""
+    return tuple([
+        (x.shape, x.strides, x.dtype) if hasattr(x, "strides") else type(x) for x in args
+    ])  # fmt: skip
+
+
 def _leaves(out: Any) -> list[Any]:
     leaves: list[Any] = []
     # None asks for a new array, and so counts.
@@ -416,13 +433,14 @@ def _forget(fused: weakref.ref[Fused], number: int, _: Any) -> None:
 _all: weakref.WeakSet[Fused] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
-    for one in _all:  # their locks may have been held, and CUDA does not survive
+def _start_all() -> None:
+    for one in list(_all):  # after a fork their locks may have been held, and CUDA is gone
         one._start()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_start_all)
+BUILT.on_clear.append(_start_all)
 
 
 @overload
