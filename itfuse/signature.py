@@ -95,7 +95,7 @@ class Signature:
         return self._function(*bound.args, **bound.kwargs)
 
     def flatten(self, full: tuple[Any, ...]) -> tuple[list[Any], Trees]:
-        """Return the arrays and numbers among the arguments, and the structure of each parameter."""
+        """Return the arrays and numbers among the arguments, and the structure around them."""
         leaves: list[Any] = []
         trees: list[pytree.Tree] = []
         for at, (fixed, x) in enumerate(zip(self.fixed, full, strict=True)):
