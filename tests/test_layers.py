@@ -28,7 +28,7 @@ LAYERS = (
     ("functions",),
     ("number",),
     ("trace",),
-    ("short",),
+    ("short", "signature"),
     ("fused",),
     ("graph",),
     ("__init__",),
