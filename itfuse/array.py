@@ -156,6 +156,9 @@ class Array:
     def __float__(self) -> float:
         return float(self._item("float"))
 
+    def __complex__(self) -> complex:
+        return complex(self._item("complex"))
+
     def __index__(self) -> int:
         if self.dtype.kind not in "iu" or self.shape != ():
             raise TypeError(f"only a 0-d integer expression is an index, not {self!r}")
@@ -207,7 +210,7 @@ _CUPY_NAMES = {"cupy_true_divide": "divide", "cupy_where": "where"}
 
 def _lift(x: Any) -> Any:
     """Return `x` as an operand: an Array, a NumPy scalar, or a Python scalar."""
-    if isinstance(x, (Array, bool, int, float, np.generic)):
+    if isinstance(x, (Array, bool, int, float, complex, np.generic)):
         return x
     return asarray(x)
 
@@ -256,7 +259,7 @@ def asarray(obj: Any, dtype: Any = None) -> Array:
     Raises
     ------
     DTypeError
-        For complex, object, string, datetime and other dtypes that itfuse does not support.
+        For object, string, datetime and other dtypes that itfuse does not support.
     DeviceError
         If it is a device array and there is no usable GPU.
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from itfuse import dtypes
+from itfuse import dtypes, reference
 from itfuse.errors import DTypeError, RangeError, ShapeError, Unsupported
 from itfuse.ops import INPUT, OPS, SCALAR, Op
 
@@ -111,7 +111,8 @@ def make(
 def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
     """Return the leaf for a runtime scalar; its value is not part of any key."""
     try:
-        exact = dtype.type(value)
+        with np.errstate(over="ignore"):  # a float beyond float16 is infinity, as in NumPy
+            exact = dtype.type(value)
     except OverflowError:
         raise RangeError(
             f"the Python integer {value} is out of bounds for {dtype.name}, the "
@@ -146,7 +147,7 @@ _BOOL = np.dtype(bool)
 def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tuple[Any, Any]:
     """Return (operand dtypes, result dtype) of `op`, asked of NumPy.
 
-    `kinds` holds a dtype for each strong operand and `int` or `float` for each Python scalar.
+    `kinds` holds a dtype for each strong operand and the type of each Python scalar.
     """
     found = _resolved.get((op.name, kinds))
     if found is None:
@@ -160,12 +161,6 @@ def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tupl
         except (TypeError, ValueError) as why:
             raise DTypeError(f"{describe()}: {why}") from None
         for dtype in (*found[0], found[1]):
-            if dtype.name == "float16":
-                raise DTypeError(
-                    f"{describe()} would compute in float16 (NumPy's rule for "
-                    f"{', '.join(map(str, kinds))}), which itfuse does not support; "
-                    "cast the operands with .astype('float32')"
-                )
             dtypes.check(dtype, describe())
         if not template_of(op, [d.name for d in found[0]], found[1].name):
             raise Unsupported(
@@ -176,14 +171,21 @@ def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tupl
     return found
 
 
-def template_of(op: Op, operands: Iterable[str], result: str) -> str:
-    """Return the C++ template of `op` for these dtypes (see ops.py), or an empty string."""
+def signature_of(table: Mapping[str, Any], operands: Sequence[str], result: str) -> str:
+    """Return the key of `table` that fits these dtypes best (see ops.py), or an empty string."""
     kinds = "".join(dtypes.DTYPES[name].kind for name in operands)
-    to = "->" + dtypes.DTYPES[result].kind
-    for signature in (kinds + to, to, kinds, kinds[-1], "*"):
-        if signature in op.cpp:
-            return op.cpp[signature]
-    return ""
+    kind = dtypes.DTYPES[result].kind
+    tries = [f"{operands[-1]}->{result}", operands[-1] if operands else "",
+             f"{kinds}->{kind}", f"->{kind}", kinds, kinds[-1:]]  # fmt: skip
+    if "c" not in kinds + kind:  # what holds for any real number need not for complex ones
+        tries.append("*")
+    return next((signature for signature in tries if signature in table), "")
+
+
+def template_of(op: Op, operands: Sequence[str], result: str) -> str:
+    """Return the C++ template of `op` for these dtypes (see ops.py), or an empty string."""
+    signature = signature_of(op.cpp, operands, result)
+    return op.cpp[signature] if signature else ""
 
 
 def convert(node: Node, dtype: np.dtype[Any]) -> Node:
@@ -191,7 +193,9 @@ def convert(node: Node, dtype: np.dtype[Any]) -> Node:
     if node.dtype == dtype:
         return node
     if node.op is SCALAR:
-        return make(SCALAR, (), dtype, (), node.arg.astype(dtype))
+        with np.errstate(all="ignore"):
+            value = reference.astype(np.asarray(node.arg), np.empty((), dtype))
+        return make(SCALAR, (), dtype, (), value[()])
     return make(OPS["astype"], (node,), dtype, node.shape)
 
 
@@ -202,7 +206,7 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
     ----------
     op : Op
         An elementwise row.
-    operands : tuple of Node, bool, int, float or numpy.generic
+    operands : tuple of Node, bool, int, float, complex or numpy.generic
         Python scalars are weak (NEP 50), NumPy scalars are not.
     """
 
@@ -238,11 +242,12 @@ def _kind(operand: Any, describe: Callable[[], str]) -> Any:
         return operand.dtype
     if isinstance(operand, bool):
         return _BOOL
-    if isinstance(operand, (int, float)):
-        return int if isinstance(operand, int) else float
+    for kind in (int, float, complex):
+        if isinstance(operand, kind):
+            return kind
     raise DTypeError(
         f"{describe()}: a {type(operand).__name__} cannot be an operand; pass an "
-        "array, a NumPy scalar, or a Python bool, int or float"
+        "array, a NumPy scalar, or a Python bool, int, float or complex"
     )
 
 

@@ -16,8 +16,7 @@ _HELD = 64  # leaves whose accumulators are held before their trees are combined
 
 def combine_tree(row: Op, values: Vector) -> Vector:
     """Combine each row of (rows, THREADS or ACCUMULATORS) to one value: step 2 of the order."""
-    combine = row.numpy
-    assert isinstance(combine, np.ufunc)
+    combine = row.twin(values.dtype.kind)
     a: Vector = values
     if a.shape[1] == ACCUMULATORS:
         a = a.reshape(len(a), THREADS, LANES)
@@ -37,8 +36,7 @@ def combine_tree(row: Op, values: Vector) -> Vector:
 
 def combine_leaves(row: Op, partials: Vector) -> Any:
     """Combine the leaves' results: step 3. Of none it is the operator's identity."""
-    combine = row.numpy
-    assert isinstance(combine, np.ufunc)
+    combine: Any = row.twin(partials.dtype.kind)
     neutral = identity(row.name, partials.dtype)
     if partials.size == 1:  # the rest of the tree would be identities
         return combine(partials[0], neutral)
@@ -63,9 +61,9 @@ class Leaves:
     """
 
     def __init__(self, row: Op, partials: Vector, leaf: int) -> None:
-        assert isinstance(row.numpy, np.ufunc)
         self.row = row
-        self.reduce = row.numpy.reduce
+        twin: Any = row.twin(partials.dtype.kind)
+        self.reduce = twin.reduce
         self.partials = partials
         self.leaf = leaf
         self.neutral = identity(row.name, partials.dtype)
@@ -91,8 +89,7 @@ class Leaves:
     def finish(self) -> None:
         """Combine what is held into the leaves' results."""
         if self.numbers:
-            combine = self.row.numpy
-            assert combine is not None
+            combine = self.row.twin(self.held.dtype.kind)
             held = self.held[: len(self.numbers)]
             # The identity after the elements gives the bits of the identity before them.
             self.partials[self.numbers] = combine_tree(self.row, combine(held, self.neutral))

@@ -6,10 +6,13 @@ block to finish combines the leaves and writes the results.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from itfuse import ops
 from itfuse.dtypes import DTYPES
+from itfuse.lower import numbers
 from itfuse.lower.cpp import expression, index_text, load_text, prelude, struct_text
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import (
@@ -110,11 +113,14 @@ def lower_reduce(stage: Stage, name: str) -> TileKernel:
     state = state_layout(stage, slots, whole=True, extra=extra)
     symbol = f"{name}_reduce"
     members = [DTYPES[one.dtype].cpp for one in stage.combine]
+    complex_values = any(DTYPES[one.dtype].part for one in stage.combine)
     source = "".join([
         prelude(stage),
         ACCESS,
         _SHUFFLE,
+        numbers.SHUFFLES if complex_values else "",
         _FRESH,
+        numbers.FRESH if complex_values else "",
         struct_text("Item", [f"{cpp} r{at};" for at, cpp in enumerate(members)]),
         _item_functions(stage),
         _BLOCK_TREE,
@@ -128,8 +134,17 @@ def lower_reduce(stage: Stage, name: str) -> TileKernel:
 
 def _literal(combine: str, dtype: str) -> str:
     """Return the operator's identity as C++ that needs no header."""
-    value = ops.identity(combine, np.dtype(dtype))
+    return number(ops.identity(combine, np.dtype(dtype)), dtype)
+
+
+def number(value: Any, dtype: str) -> str:
+    """Return a NumPy scalar as C++ that needs no header."""
     cpp = DTYPES[dtype].cpp
+    if DTYPES[dtype].part:
+        parts = [number(part, DTYPES[dtype].part) for part in (value.real, value.imag)]
+        return f"{cpp}{{{', '.join(parts)}}}"
+    if DTYPES[dtype].narrow:
+        return f"itf_from_bits({cpp}(), {int(value.view(np.uint16))})"
     if dtype == "float32":
         return f"__int_as_float({int(value.view(np.int32))})"
     if dtype == "float64":
@@ -180,7 +195,7 @@ def _lanes(stage: Stage) -> int:
 
     Integers combine to the same bits in any order, so that narrow ones may fill 16-byte loads.
     """
-    if any(DTYPES[one.dtype].kind == "f" for one in stage.combine):
+    if any(DTYPES[one.dtype].kind in "fc" for one in stage.combine):
         return LANES
     linear = by_layout(stage, stage.element.slots, "linear")
     widest = max((np.dtype(stage.inputs[slot].dtype).itemsize for slot in linear), default=4)

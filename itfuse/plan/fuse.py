@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from itfuse.dtypes import accumulator
 from itfuse.expr import Memory, Node, Shape, leaf_names, text, toposort
 from itfuse.ops import INPUT, REDUCTION, SCALAR
 from itfuse.plan.index import aligned_strides, contiguous_strides, merge_axes
@@ -298,7 +299,17 @@ class _Writer:
         return len(self.instrs) - 1
 
     def preset(self, node: Node, instr: Instr) -> None:
-        self.at[node] = self.emit(instr)
+        self.at[node] = self._as(self.emit(instr), node.dtype.name)
+
+    def cast(self, dtypes: list[str], results: tuple[int, ...]) -> Program:
+        """Return the program so far with its results converted to `dtypes`."""
+        converted = tuple(self._as(at, to) for at, to in zip(results, dtypes, strict=True))
+        return Program(tuple(self.instrs), converted)
+
+    def _as(self, at: int, dtype: str) -> int:
+        if self.instrs[at].dtype == dtype:
+            return at
+        return self.emit(Instr("astype", (at,), dtype))
 
     def write(self, roots: list[Node], stop: dict[Node, tuple[int, int]]) -> Program:
         """Write `roots`; a node in `stop` is carried in from the (stage, output) it maps to."""
@@ -342,14 +353,19 @@ def _build(one: _Pass, outputs: list[Node], earlier: dict[Node, tuple[int, int]]
     """Write a pass as a stage; `earlier` says where late values of earlier passes were left."""
     inputs = _Inputs(one.shape)
     heads = [node.srcs[0] for node in one.members] if one.primitive == "reduce" else outputs
-    element = _Writer(inputs).write(list(heads), earlier)
+    first = _Writer(inputs)
+    element = first.write(list(heads), earlier)
     combine: tuple[Combine, ...] = ()
     finish = None
     if one.primitive == "reduce":
-        combine = tuple(Combine(node.op.combine, node.dtype.name) for node in one.members)
+        # A narrow float accumulates in a wider one, and the finish rounds once.
+        element = first.cast([accumulator(name) for name in element.result_dtypes], element.results)
+        combine = tuple(
+            Combine(node.op.combine, accumulator(node.dtype.name)) for node in one.members
+        )
         writer = _Writer(inputs)
         for k, node in enumerate(one.members):
-            writer.preset(node, Instr("combined", (), node.dtype.name, k))
+            writer.preset(node, Instr("combined", (), combine[k].dtype, k))
         finish = writer.write(list(outputs), earlier)
     frozen, dims = inputs.freeze()
     written = tuple(Output(node.dtype.name, node.shape, node) for node in outputs)
