@@ -241,13 +241,16 @@ _elementwise("square", 1, "The operand times itself.", np.square, {
 _elementwise("sign", 1, "-1, 0 or 1; NaN stays NaN.", np.sign, {
     "f": "{0} > 0 ? ({T})1 : {0} < 0 ? ({T})-1 : {0} == 0 ? ({T})0 : {0}",
     "i": "({T})(({0} > 0) - ({0} < 0))", "*": "({T})({0} > 0)", "c": "itf_sign({0})",
+    "bfloat16": "{0} > 0 ? ({T})1 : {0} < 0 ? ({T})-1 : {0}",  # of a zero the zero itself
 }, helper={"c": (complex_cpp.SIGN,)}, ulp_c=3)  # fmt: skip
 _elementwise("minimum", 2, "The lesser; NaN if either is.", np.minimum, {
     "f": "({0} < {1} || {0} != {0}) ? {0} : {1}",
+    "float16": "({0} <= {1} || {0} != {0}) ? {0} : {1}",  # of equal zeros the first
     "c": "(itf_nan({0}) || {0} <= {1}) ? {0} : {1}", "*": "{0} < {1} ? {0} : {1}",
 })  # fmt: skip
 _elementwise("maximum", 2, "The greater; NaN if either is.", np.maximum, {
     "f": "({0} > {1} || {0} != {0}) ? {0} : {1}",
+    "float16": "({0} >= {1} || {0} != {0}) ? {0} : {1}",
     "c": "(itf_nan({0}) || {0} >= {1}) ? {0} : {1}", "*": "{0} > {1} ? {0} : {1}",
 })  # fmt: skip
 _elementwise("copysign", 2, "First operand with the sign of the second.", np.copysign, {
@@ -315,6 +318,17 @@ for _name, _doc in (
                  {"f": f"{_name}{{s}}({{0}})", "*": "{0}"} | (
                      {"c": "{T}{{rint({0}.re), rint({0}.im)}}"} if _name == "rint" else {}))
 
+
+def _real_floats(*operands: Any) -> tuple[tuple[Any, ...], Any]:
+    """Find the dtypes of a function of real numbers: what NumPy's `arctan2` and `exp` would give."""
+    asked = {1: np.cbrt, 2: np.arctan2}[len(operands)]
+    try:
+        *wanted, result = asked.resolve_dtypes((*operands, None))
+    except TypeError:
+        raise TypeError("the function is of real numbers only") from None
+    return tuple(wanted), result
+
+
 # ---- functions -------------------------------------------------------------------------------
 _elementwise("sqrt", 1, "Square root.", np.sqrt,
              {"f": "__{p}sqrt_rn({0})", "c": "itf_sqrt({0})"}, ulp_c=4,
@@ -346,7 +360,8 @@ for _name, _c, _ulp, _doc, _aliases in (
                  {"f": f"{_c}{{s}}({{0}})"} | ({"c": _template} if _template else {}),
                  ulp=_ulp, ulp_c=_ulp_c, aliases=_aliases,
                  helper={"c": _helpers} if _template else {})  # fmt: skip
-_elementwise("erf", 1, "Error function.", reference.erf, {"f": "erf{s}({0})"}, ufunc=np.exp, ulp=4)
+_elementwise("erf", 1, "Error function.", reference.erf, {"f": "erf{s}({0})"},
+             result=_real_floats, ulp=4)  # fmt: skip
 _elementwise("arctan2", 2, "Angle of the point (x2, x1), in radians.", np.arctan2,
              {"f": "atan2{s}({0}, {1})"}, ulp=5, aliases=("atan2",))  # fmt: skip
 _elementwise("hypot", 2, "Length of the vector (x1, x2).", np.hypot,

@@ -67,6 +67,20 @@ def edge_values(dtype: Any, size: int, seed: int) -> NumpyArray:
     return values
 
 
+def exponents(x: NumpyArray, y: NumpyArray) -> NumpyArray:
+    """Return exponents for `x ** y` near `y` whose powers NumPy defines and can be compared.
+
+    NumPy refuses negative integer exponents of integers; the error of a complex power grows with
+    the exponent.
+    """
+    if y.dtype.kind == "i":
+        return np.abs(y % 12)
+    if "c" in (x.dtype.kind, y.dtype.kind) and kind(y.dtype) in "fc":
+        with np.errstate(all="ignore"):
+            return np.where(np.isfinite(y) & (np.abs(y) > 8), y.dtype.type(3), y)
+    return y
+
+
 def ulps(got: NumpyArray, want: NumpyArray) -> NumpyArray:
     """Return the distance of `got` from `want` in units in the last place of `want`'s dtype.
 

@@ -15,7 +15,7 @@ ROOT = Path(itfuse.__file__).parent
 
 # Top to bottom is the order of the data; a module imports lower layers and its own package only.
 LAYERS = (
-    ("errors", "config", "dtypes", "reference"),
+    ("errors", "config", "dtypes", "reference", "rows"),
     ("ops",),
     ("expr",),
     ("plan",),
@@ -32,7 +32,7 @@ INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("engines", "cache
                   ("cli", "bench"), ("__main__", "cli")}  # fmt: skip
 OPTIONAL = {
     "cupy": ("engines/cuda/", "bench/"), "cuda": ("engines/cuda/",),
-    "rich": ("cli.py", "bench/"), "typer": ("cli.py", "bench/"),
+    "ml_dtypes": ("dtypes.py",), "rich": ("cli.py", "bench/"), "typer": ("cli.py", "bench/"),
 }  # fmt: skip
 
 

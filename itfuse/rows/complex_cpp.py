@@ -265,7 +265,7 @@ template <typename F>
 __device__ __forceinline__ itf_complex<F> itf_power(itf_complex<F> a, itf_complex<F> b) {
   if (b.re == 0 && b.im == 0) return {F(1), F(0)};
   if (a.re == 0 && a.im == 0) {
-    if (b.re > 0 && b.im == 0) return {F(0), F(0)};
+    if (b.re > 0) return {F(0), F(0)};
     const F nan = (a.re - a.re) / (a.im - a.im);
     return {nan, nan};
   }

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 FLAGS = ("-O1", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-fno-fast-math",
-         "-fno-strict-aliasing", "-fPIC", "-shared")  # fmt: skip
-"""No contraction and no fast math: each operation rounds to its own type, as NumPy's does."""
+         "-fno-strict-aliasing", "-fPIC", "-shared", "-fno-gnu-unique")  # fmt: skip
+"""No contraction and no fast math: each operation rounds to its own type, as NumPy's does. Shared
+memory is static in inline functions, which libraries in one process must not unite by name."""
 
 LIMIT = 4096
 """Largest result of one call, in bytes."""
