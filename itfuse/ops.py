@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from itfuse import dtypes, reference
-from itfuse.rows import complex_cpp
+from itfuse.rows import complex_cpp, composites, elementwise
 
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
 
@@ -75,6 +75,9 @@ class Op:
         Name of the CUB operator that means the same on scalars, if any.
     ulp : float
         Largest error of any engine in units in the last place of the correctly rounded result.
+    scale : float
+        Where a function has zeros: the error is in units in the last place of
+        max(|result|, `scale`).
     ulp_c : float
         The same for complex operands, in units in the last place of the result's magnitude; by
         default `ulp`.
@@ -102,6 +105,7 @@ class Op:
     well_known: str = ""
     ulp: float = 0.0
     ulp_c: float | None = None
+    scale: float = 0.0
 
     def error(self, kind: str) -> float:
         """Return the bound `ulp` or, for complex operands (kind `c`), `ulp_c`."""
@@ -319,16 +323,6 @@ for _name, _doc in (
                      {"c": "{T}{{rint({0}.re), rint({0}.im)}}"} if _name == "rint" else {}))
 
 
-def _real_floats(*operands: Any) -> tuple[tuple[Any, ...], Any]:
-    """Find the dtypes of a function of real numbers: what NumPy's `arctan2` and `exp` would give."""
-    asked = {1: np.cbrt, 2: np.arctan2}[len(operands)]
-    try:
-        *wanted, result = asked.resolve_dtypes((*operands, None))
-    except TypeError:
-        raise TypeError("the function is of real numbers only") from None
-    return tuple(wanted), result
-
-
 # ---- functions -------------------------------------------------------------------------------
 _elementwise("sqrt", 1, "Square root.", np.sqrt,
              {"f": "__{p}sqrt_rn({0})", "c": "itf_sqrt({0})"}, ulp_c=4,
@@ -360,12 +354,12 @@ for _name, _c, _ulp, _doc, _aliases in (
                  {"f": f"{_c}{{s}}({{0}})"} | ({"c": _template} if _template else {}),
                  ulp=_ulp, ulp_c=_ulp_c, aliases=_aliases,
                  helper={"c": _helpers} if _template else {})  # fmt: skip
-_elementwise("erf", 1, "Error function.", reference.erf, {"f": "erf{s}({0})"},
-             result=_real_floats, ulp=4)  # fmt: skip
 _elementwise("arctan2", 2, "Angle of the point (x2, x1), in radians.", np.arctan2,
              {"f": "atan2{s}({0}, {1})"}, ulp=5, aliases=("atan2",))  # fmt: skip
 _elementwise("hypot", 2, "Length of the vector (x1, x2).", np.hypot,
              {"f": "hypot{s}({0}, {1})"}, ulp=4)  # fmt: skip
+for _fields in elementwise.UFUNCS + elementwise.SPECIAL:
+    _elementwise(**_fields)
 
 
 # ---- choice and conversion -------------------------------------------------------------------
@@ -470,13 +464,15 @@ def _mean(F: Any, x: Any, dtype: Any = None) -> Any:
 
 
 _composite("rsqrt", 1, "1 / sqrt(x).", lambda F, x: F.divide(1, F.sqrt(x)))
-_composite("reciprocal", 1, "1 / x.", lambda F, x: F.divide(1, x))
 _composite("relu", 1, "maximum(x, 0).", lambda F, x: F.maximum(x, 0))
 _composite("sigmoid", 1, "1 / (1 + exp(-x)).",
-           lambda F, x: F.divide(1, F.add(1, F.exp(F.negative(x)))))  # fmt: skip
+           lambda F, x: F.divide(1, F.add(1, F.exp(F.negative(x)))),
+           aliases=("expit",))  # fmt: skip
 _composite("clip", 3, "minimum(maximum(x, min), max); either bound may be None.", _clip)
 _composite("round", 1, "Rounded to `decimals` places, ties to even.", _round, aliases=("around",))
 _composite("mean", 1, "sum(x) / x.size; integers as float64.", _mean)
+for _fields in composites.COMPOSITES:
+    _composite(**_fields)
 
 BY_UFUNC: dict[Any, Op] = {
     op.numpy: op for op in OPS.values() if op.kind == ELEMENTWISE and op.numpy is op.asks

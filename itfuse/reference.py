@@ -29,6 +29,31 @@ def astype(x: Array, out: Array) -> Array:
     return out
 
 
+def real(x: Array, out: Array) -> Array:
+    """Real part of `x` into `out`."""
+    np.copyto(out, x.real)
+    return out
+
+
+def imag(x: Array, out: Array) -> Array:
+    """Imaginary part of `x` into `out`; of a real number zero."""
+    np.copyto(out, x.imag if np.iscomplexobj(x) else out.dtype.type(0))
+    return out
+
+
+def frexp_fraction(x: Array, out: Array) -> Array:
+    """Write the first result of `np.frexp` into `out`."""
+    np.frexp(x, out=(out, None))
+    return out
+
+
+def frexp_exponent(x: Array, out: Array) -> Array:
+    """Write the second result of `np.frexp` into `out`; of what is not finite it is zero."""
+    np.frexp(x, out=(None, out))
+    out[~np.isfinite(x)] = 0
+    return out
+
+
 class ComplexMultiply:
     """Complex product with each real product and sum rounded, as NumPy documents it.
 

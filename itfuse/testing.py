@@ -81,15 +81,17 @@ def exponents(x: NumpyArray, y: NumpyArray) -> NumpyArray:
     return y
 
 
-def ulps(got: NumpyArray, want: NumpyArray) -> NumpyArray:
+def ulps(got: NumpyArray, want: NumpyArray, scale: float = 0.0) -> NumpyArray:
     """Return the distance of `got` from `want` in units in the last place of `want`'s dtype.
+
+    With `scale`, in those of max(|want|, scale).
 
     Equal values, and NaN beside NaN, are at distance 0; NaN beside a number is infinitely far.
     """
     if want.dtype.kind == "c":
         return _complex_ulps(got, want)
     with np.errstate(all="ignore"):
-        step = np.spacing(np.abs(want)).astype(np.float64)
+        step = np.spacing(np.maximum(np.abs(want), want.dtype.type(scale))).astype(np.float64)
         far = np.abs(got.astype(np.float64) - want.astype(np.float64)) / step
         far = np.where(np.isnan(far), np.inf, far)
         # Rounding up from the largest number gives infinity: one step.
@@ -115,7 +117,9 @@ def _complex_ulps(got: NumpyArray, want: NumpyArray) -> NumpyArray:
         return np.maximum(*parts)
 
 
-def assert_same(got: Any, want: Any, ulp: float = 0.0, what: str = "") -> None:
+def assert_same(
+    got: Any, want: Any, ulp: float = 0.0, what: str = "", scale: float = 0.0
+) -> None:
     """Assert equal dtype, shape and values.
 
     Parameters
@@ -127,6 +131,8 @@ def assert_same(got: Any, want: Any, ulp: float = 0.0, what: str = "") -> None:
         equals NaN; zeros must agree in sign).
     what : str
         Names the case in the message.
+    scale : float
+        Count in units in the last place of max(|want|, scale).
 
     Raises
     ------
@@ -148,7 +154,7 @@ def assert_same(got: Any, want: Any, ulp: float = 0.0, what: str = "") -> None:
     if kind(want.dtype) not in "fc":
         wrong = got != want
     elif ulp:
-        wrong = ulps(got, want) > ulp
+        wrong = ulps(got, want, scale) > ulp
     else:
         wrong = np.zeros(want.shape, bool)
         parts = [(got, want)] if kind(want.dtype) == "f" else [(got.real, want.real),

@@ -15,7 +15,8 @@ ROOT = Path(itfuse.__file__).parent
 
 # Top to bottom is the order of the data; a module imports lower layers and its own package only.
 LAYERS = (
-    ("errors", "config", "dtypes", "reference", "rows"),
+    ("errors", "config", "dtypes", "reference", "special"),
+    ("rows",),
     ("ops",),
     ("expr",),
     ("plan",),
@@ -28,7 +29,8 @@ LAYERS = (
     ("cli", "bench", "testing", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("engines", "cache"),
+INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("special", "reference"),
+                  ("engines", "cache"),
                   ("cli", "bench"), ("__main__", "cli")}  # fmt: skip
 OPTIONAL = {
     "cupy": ("engines/cuda/", "bench/"), "cuda": ("engines/cuda/",),
