@@ -18,7 +18,7 @@ from itfuse.config import setting
 from itfuse.errors import DeviceError, ShapeError, Unsupported
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
-from itfuse.ops import BY_UFUNC, ELEMENTWISE, INPUT, OPS, Op
+from itfuse.ops import ELEMENTWISE, INPUT, OPS, Op
 from itfuse.plan import cached_plan, make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
@@ -191,13 +191,7 @@ class Array:
         result = self.compute()
         return result if dtype is None else result.astype(dtype)
 
-    # ---- NumPy's and CuPy's functions on this expression ----
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        op = BY_UFUNC.get(ufunc)
-        if op is None or method != "__call__" or kwargs:
-            return NotImplemented
-        return apply(op, inputs)
-
+    # ---- CuPy's functions on this expression; NumPy's are in functions.py ----
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
         op = OPS.get(_CUPY_NAMES.get(kernel.name, kernel.name.removeprefix("cupy_")))
         if op is None or op.kind != ELEMENTWISE or kwargs:

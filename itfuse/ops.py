@@ -136,11 +136,15 @@ def _row(op: Op) -> None:
     OPS[op.name] = op
 
 
-def _elementwise(
+def _elementwise(  # noqa: PLR0917 - the rows below read best in this order
     name: str, arity: int, doc: str, numpy: Callable[..., Any], cpp: dict[str, str],
     helper: str | dict[str, tuple[str, ...]] = "", **rest: Any,
 ) -> None:  # fmt: skip
-    helpers = {"*": (helper,)} if isinstance(helper, str) and helper else helper or {}
+    helpers: dict[str, tuple[str, ...]] = {}
+    if isinstance(helper, dict):
+        helpers = helper
+    elif helper:
+        helpers = {"*": (helper,)}
     _row(Op(name, arity, ELEMENTWISE, doc, numpy=numpy, cpp=cpp, helper=helpers, **rest))
 
 
@@ -150,7 +154,8 @@ SCALAR = Op("scalar", 0, LEAF, "A runtime scalar.")
 
 # ---- arithmetic ------------------------------------------------------------------------------
 _elementwise("add", 2, "Sum.", np.add, {
-    "f": "__{p}add_rn({0}, {1})", "c": "itf_plus({0}, {1})", "b": "{0} || {1}", "*": "({T})(({W}){0} + ({W}){1})",
+    "f": "__{p}add_rn({0}, {1})", "c": "itf_plus({0}, {1})", "b": "{0} || {1}",
+    "*": "({T})(({W}){0} + ({W}){1})",
 }, symbol="+", dunder="add", well_known="PLUS")  # fmt: skip
 _elementwise("subtract", 2, "Difference.", np.subtract, {
     "f": "__{p}sub_rn({0}, {1})", "c": "itf_minus({0}, {1})", "*": "({T})(({W}){0} - ({W}){1})",
@@ -236,7 +241,8 @@ _elementwise("negative", 1, "Minus the operand.", np.negative, {
 _elementwise("positive", 1, "The operand itself.", np.positive, {"c": "{0}", "*": "{0}"},
              symbol="+", dunder="pos")  # fmt: skip
 _elementwise("absolute", 1, "Absolute value; the least integer wraps to itself.", np.absolute, {
-    "f": "fabs{s}({0})", "c": "hypot{s}({0}.re, {0}.im)", "i": "{0} < 0 ? ({T})(({W})0 - ({W}){0}) : {0}", "*": "{0}",
+    "f": "fabs{s}({0})", "c": "hypot{s}({0}.re, {0}.im)",
+    "i": "{0} < 0 ? ({T})(({W})0 - ({W}){0}) : {0}", "*": "{0}",
 }, dunder="abs", aliases=("abs",), ulp_c=3)  # fmt: skip
 _elementwise("square", 1, "The operand times itself.", np.square, {
     "f": "__{p}mul_rn({0}, {0})", "c": "itf_times({0}, {0})", "b": "{0}",
@@ -318,9 +324,14 @@ for _name, _doc in (
     ("floor", "Rounded down."), ("ceil", "Rounded up."), ("trunc", "Rounded towards zero."),
     ("rint", "Rounded to the nearest integer, ties to even."),
 ):  # fmt: skip
-    _elementwise(_name, 1, _doc, getattr(np, _name),
-                 {"f": f"{_name}{{s}}({{0}})", "*": "{0}"} | (
-                     {"c": "{T}{{rint({0}.re), rint({0}.im)}}"} if _name == "rint" else {}))
+    _elementwise(
+        _name,
+        1,
+        _doc,
+        getattr(np, _name),
+        {"f": f"{_name}{{s}}({{0}})", "*": "{0}"}
+        | ({"c": "{T}{{rint({0}.re), rint({0}.im)}}"} if _name == "rint" else {}),
+    )
 
 
 # ---- functions -------------------------------------------------------------------------------
@@ -370,7 +381,8 @@ def _where_result(condition: Any, x: Any, y: Any) -> tuple[tuple[Any, ...], Any]
 
 
 _elementwise("where", 3, "Second operand where the first is true, else the third.",
-             reference.where, {"c": "{0} ? {1} : {2}", "*": "{0} ? {1} : {2}"}, result=_where_result)  # fmt: skip
+             reference.where, {"c": "{0} ? {1} : {2}", "*": "{0} ? {1} : {2}"},
+             result=_where_result)  # fmt: skip
 # The target dtype is the node's own; `Array.astype` makes the node.
 _elementwise("astype", 1, "Conversion to another dtype.", reference.astype,
              {"->b": "{0} != 0", "*": "({T}){0}", "c->b": "itf_true({0})",
@@ -475,5 +487,12 @@ for _fields in composites.COMPOSITES:
     _composite(**_fields)
 
 BY_UFUNC: dict[Any, Op] = {
-    op.numpy: op for op in OPS.values() if op.kind == ELEMENTWISE and op.numpy is op.asks
+    op.asks: op
+    for op in OPS.values()
+    if op.kind in (ELEMENTWISE, COMPOSITE) and op.asks and op.numpy in (None, op.asks)
 }
+"""The row that means a ufunc; NumPy has some twice (radians is deg2rad)."""
+for _op in list(BY_UFUNC.values()):
+    for _name in _op.aliases:
+        if isinstance(getattr(np, _name, None), np.ufunc):
+            BY_UFUNC.setdefault(getattr(np, _name), _op)

@@ -43,13 +43,13 @@ def imag(x: Array, out: Array) -> Array:
 
 def frexp_fraction(x: Array, out: Array) -> Array:
     """Write the first result of `np.frexp` into `out`."""
-    np.frexp(x, out=(out, None))
+    np.frexp(x, out, None)
     return out
 
 
 def frexp_exponent(x: Array, out: Array) -> Array:
     """Write the second result of `np.frexp` into `out`; of what is not finite it is zero."""
-    np.frexp(x, out=(None, out))
+    np.frexp(x, None, out)
     out[~np.isfinite(x)] = 0
     return out
 
@@ -74,7 +74,7 @@ class ComplexMultiply:
     def reduce(self, a: Array, axis: int = 0, dtype: Any = None, out: Array | None = None) -> Array:
         """Multiply along `axis`, in order."""
         steps = np.moveaxis(np.asarray(a, dtype), axis, 0)
-        total = steps[0].copy()
+        total: Array = steps[0].copy()
         for step in steps[1:]:
             total = self(total, step)
         if out is None:

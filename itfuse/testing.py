@@ -74,7 +74,8 @@ def exponents(x: NumpyArray, y: NumpyArray) -> NumpyArray:
     the exponent.
     """
     if y.dtype.kind == "i":
-        return np.abs(y % 12)
+        small: NumpyArray = np.abs(y % 12)
+        return small
     if "c" in (x.dtype.kind, y.dtype.kind) and kind(y.dtype) in "fc":
         with np.errstate(all="ignore"):
             return np.where(np.isfinite(y) & (np.abs(y) > 8), y.dtype.type(3), y)
@@ -117,9 +118,7 @@ def _complex_ulps(got: NumpyArray, want: NumpyArray) -> NumpyArray:
         return np.maximum(*parts)
 
 
-def assert_same(
-    got: Any, want: Any, ulp: float = 0.0, what: str = "", scale: float = 0.0
-) -> None:
+def assert_same(got: Any, want: Any, ulp: float = 0.0, what: str = "", scale: float = 0.0) -> None:
     """Assert equal dtype, shape and values.
 
     Parameters
@@ -219,7 +218,8 @@ def assert_matches_numpy(array: Array, rtol: float = 0.0, what: str = "") -> Non
 
 
 EXACT: tuple[Op, ...] = tuple(
-    op for op in OPS.values()
+    op
+    for op in OPS.values()
     if op.kind == ELEMENTWISE and op.ulp == 0 and not op.ulp_c and op.name != "astype"
 )
 """Elementwise rows whose every result is exact on every engine."""

@@ -32,7 +32,7 @@ CASES = [
     (lambda: lazy(A).astype("nonsense"), itf.DTypeError, TypeError, ["nonsense"]),
     (lambda: lazy(A) + datetime.timedelta(1), itf.DTypeError, TypeError, ["object"]),
     (lambda: lazy(A) // 1j, itf.DTypeError, TypeError, ["a // 1j", "floor_divide"]),
-    (lambda: itf.erf(lazy(A) * 1j), itf.DTypeError, TypeError, ["erf(a * 1j)", "real"]),
+    (lambda: itf.erf(lazy(A) * 1j), itf.DTypeError, TypeError, ["erf(", "real"]),
     (lambda: lazy(A) << 1, itf.DTypeError, TypeError, ["a << 1"]),
     (lambda: -lazy(A > 0), itf.DTypeError, TypeError, ["-a"]),
     (lambda: lazy(A.astype("u1")) + 256, itf.RangeError, OverflowError, ["256", "uint8"]),

@@ -141,10 +141,10 @@ def test_reductions_with_prologue_and_epilogue(name: str) -> None:
         if name in FLOATS and size:
             values["nan"] = edge_values(name, size, size) + 0.0  # a tie of zeros has no sign
             values["inf"] = np.where(np.isnan(values["nan"]), 1, values["nan"])
-        for kind, x in values.items():
+        for values_are, x in values.items():
             lazy = itf.asarray(x)
             rows = [op for op in REDUCTIONS if (size or op.of_nothing)]
-            if kind != "exact":
+            if values_are != "exact":
                 rows = [op for op in rows if op.name not in ("sum", "prod")]
             plain = [(op, getattr(itf, op.name)(lazy)) for op in rows]
             mapped = [(op, getattr(itf, op.name)(lazy * scalar)) for op in rows]
@@ -152,7 +152,7 @@ def test_reductions_with_prologue_and_epilogue(name: str) -> None:
             for pairs in (plain, mapped, after):
                 # The sign of a complex product's zero depends on the side of the first accumulator.
                 ulp = 1.0 if DTYPES[name].part else 0.0
-                cases = [(f"{op.name}({kind} {name}[{size}])", one, ulp) for op, one in pairs]
+                cases = [(f"{op.name}({values_are} {name}[{size}])", one, ulp) for op, one in pairs]
                 groups += [cases, *([case] for case in cases)] if size == SIZE else [cases]
             if size:
                 few = edge_values("int8", size, size).astype(name)

@@ -239,7 +239,7 @@ def test_work_is_queued_on_the_stream_asked_for(cp: Any) -> None:
 def test_errors_before_launch_and_all_still_works(cp: Any) -> None:
     x = cp.arange(10, dtype="f4")
     lazy = itf.asarray(x)
-    for call, kind in (
+    for call, error in (
         (lambda: lazy + np.ones(10, "f4"), itf.DeviceError),
         (lambda: (lazy * 2).compute(out=np.empty(10, "f4")), itf.DeviceError),
         (lambda: (lazy * 2).compute(out=cp.empty(9, "f4")), itf.ShapeError),
@@ -248,7 +248,7 @@ def test_errors_before_launch_and_all_still_works(cp: Any) -> None:
         (lambda: itf.asarray(cp.ones(3, "complex64")), itf.DTypeError),
         (lambda: np.asarray(lazy), TypeError),
     ):
-        with pytest.raises(kind):
+        with pytest.raises(error):
             call()
         assert_same((lazy + 1).compute(), np.arange(10, dtype="f4") + 1)
     assert_same(x, np.arange(10, dtype="f4"))

@@ -98,7 +98,9 @@ extern "C" __global__ void bare(double* x) {
 }
 """
 
-FAR_SINES = r"(sin|cos|tan|sinh|cosh|tanh|exp|exp2|expm1|power|float_power|sinc|j0|j1|gamma|lgamma)_\d"
+FAR_SINES = (
+    r"(sin|cos|tan|sinh|cosh|tanh|exp|exp2|expm1|power|float_power|sinc|j0|j1|gamma|lgamma)_\d"
+)
 """Rows that call it, or a complex function that does; and the large ones."""
 
 MAPPED = """

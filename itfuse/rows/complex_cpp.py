@@ -287,7 +287,7 @@ __device__ __forceinline__ itf_complex<F> itf_power(itf_complex<F> a, itf_comple
 }
 """
 
-FUNCTIONS: dict[str, tuple[str, tuple[str, ...], float]] = {
+FUNCTIONS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "exp": ("itf_exp({0})", (EXP,), 6),
     "exp2": ("itf_exp(itf_scaled({0}, ({F})0.6931471805599453))", (EXP, LOG), 400),
     "expm1": ("itf_expm1({0})", (EXPM1,), 8),

@@ -41,12 +41,10 @@ def isneginf(F: Any, x: Any) -> Any:
 
 def sinc(F: Any, x: Any) -> Any:
     """NumPy's `sinc`."""
-    x = F.asarray(x)
-    if x.dtype.kind in "biu":
-        x = F.astype(x, np.float64)
-    eps = float(dtypes.finfo(x.dtype).eps) if x.dtype.kind == "f" else 1e-20
-    y = F.multiply(float(np.pi), F.where(F.equal(x, 0), min(eps, 1e-20), x))
-    return F.where(F.equal(x, 0), 1.0, F.divide(F.sin(y), y))
+    x = F.multiply(float(np.pi), x)
+    eps = float(np.finfo(x.dtype).eps) if x.dtype.kind == "f" else 1e-20
+    y = F.where(F.not_equal(x, 0), x, x.dtype.type(eps))
+    return F.divide(F.sin(y), y)
 
 
 def angle(F: Any, x: Any, deg: bool = False) -> Any:
@@ -123,8 +121,9 @@ def mish(F: Any, x: Any) -> Any:
     return F.multiply(x, F.tanh(F.softplus(x)))
 
 
-def nan_to_num(F: Any, x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None,
-               neginf: Any = None) -> Any:  # fmt: skip
+def nan_to_num(  # noqa: PLR0917 - NumPy's signature
+    F: Any, x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
     """NumPy's `nan_to_num`; `copy` is accepted for NumPy's sake."""
     x = F.asarray(x)
     if dtypes.kind(x.dtype) not in "fc":
@@ -140,8 +139,9 @@ def nan_to_num(F: Any, x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = 
     return F.where(F.equal(x, -float("inf")), x.dtype.type(low), y)
 
 
-def isclose(F: Any, a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8,
-            equal_nan: bool = False) -> Any:  # fmt: skip
+def isclose(  # noqa: PLR0917 - NumPy's signature
+    F: Any, a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Any:
     """NumPy's `isclose`."""
     b = F.asarray(b)
     b = F.astype(b, np.result_type(b.dtype, 1.0))
