@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from itfuse.dtypes import accumulator
 from itfuse.expr import Node, Shape
 from itfuse.ops import INPUT
 from itfuse.plan.index import inner_step
 from itfuse.plan.late import Group, When, timetable
-from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage
+from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage, fields
 from itfuse.plan.write import Inputs, Spot, Writer
 from itfuse.wording import leaf_names, text, toposort
 
@@ -281,13 +282,19 @@ def _build(
         frozen, dims, _ = inputs.freeze()
         return Stage("transform", element, (), None, frozen, written, one.shape, dims)
     combine, heads, slots = _combines(one.reductions())
-    element = writer.program([writer.write(node) for node in heads])
+    element = writer.program([_wide(writer, node) for node in heads])
     writer = Writer(inputs, earlier)
+    of = fields(combine)
     for node, slot in slots.items():
-        writer.offers[node] = Instr("combined", (), node.dtype.name, slot)
+        writer.offers[node] = Instr("combined", (), of[slot][0], slot)
     finish = writer.program([writer.write(node, ()) for node in outputs])
     frozen, dims, _ = inputs.freeze()
     return Stage("reduce", element, combine, finish, frozen, written, one.shape, dims)
+
+
+def _wide(writer: Writer, node: Node) -> int:
+    """Write what is combined: a narrow float in a wider one; the finish rounds it once."""
+    return writer.cast(writer.write(node), accumulator(node.dtype.name))
 
 
 def _combines(reductions: list[Node]) -> tuple[tuple[Combine, ...], list[Node], dict[Node, int]]:
@@ -300,7 +307,7 @@ def _combines(reductions: list[Node]) -> tuple[tuple[Combine, ...], list[Node], 
         same = (node.op, node.srcs)  # with and without keepdims it is one reduction
         if same not in first:
             first[same] = len(heads)
-            combine.append(Combine(node.op.combine, node.srcs[0].dtype.name))
+            combine.append(Combine(node.op.combine, accumulator(node.srcs[0].dtype.name)))
             heads += node.srcs
         slots[node] = first[same] + node.op.pick
     return tuple(combine), heads, slots
@@ -329,7 +336,7 @@ def _rows(
         writer = _offering(inputs, earlier, slot)
         reductions = [n for n in one.reductions() if phase_of[n] == number]
         combine, heads, slots = _combines(reductions)
-        results = [writer.write(node) for node in heads]
+        results = [_wide(writer, node) for node in heads]
         if number == last:
             results += [writer.write(node) for node in elements]
         element = writer.program(results)
@@ -337,8 +344,9 @@ def _rows(
         made = [node for node in leaving if phase_of[node] == number]
         if made:
             writer = _offering(inputs, earlier, slot)
+            of = fields(combine)
             for node, at in slots.items():
-                writer.offers[node] = Instr("combined", (), node.dtype.name, at)
+                writer.offers[node] = Instr("combined", (), of[at][0], at)
             finish = writer.program([writer.write(n, late.when[n].places) for n in made])
             for node in made:
                 slot[node] = len(slot)
