@@ -14,8 +14,8 @@ import json
 import sys
 from pathlib import Path
 
-from itfuse.bench.report import cells, from_document, size_text
-from itfuse.bench.runner import Report
+from itfuse.bench.report import cells, from_document
+from itfuse.bench.result import Report, size_text
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from itfuse import engines
-from itfuse.bench.runner import Report, Row, Settings
+from itfuse.bench.result import Report, Row, Settings
 from itfuse.bench.timing import Timing
 
 # Tests compile what they test, and leave the user's cache alone.

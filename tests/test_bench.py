@@ -17,7 +17,7 @@ import itfuse as itf
 from itfuse import reference
 from itfuse.bench import machine, options, report, runner, timing
 from itfuse.bench.cases import CASES, Case, select
-from itfuse.bench.runner import Report, Row, Settings
+from itfuse.bench.result import Report, Row, Settings
 from itfuse.errors import ConfigError
 
 SMALL = Settings(size=3000, asked_size=3000, dtype="float32", repeat=2, seed=5)

@@ -13,7 +13,7 @@ import pytest
 
 from itfuse.bench import report
 from itfuse.bench.cases import CASES
-from itfuse.bench.runner import Report
+from itfuse.bench.result import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()

@@ -75,6 +75,8 @@ class Case:
         Name of a whole hand-written kernel in peers/rows.py.
     prepare : callable, optional
         (library, *random inputs) -> the inputs, where random numbers alone do not serve.
+    truth : callable, optional
+        (library, *inputs) -> the right answer, where the library's own way loses too much.
     undecided : float
         Share of the elements that rounding may decide otherwise, as ties of an argmin.
     """
@@ -97,6 +99,7 @@ class Case:
     triton: str = ""
     hand: str = ""
     prepare: Callable[..., Any] | None = None
+    truth: Callable[..., Any] | None = None
     undecided: float = 0.0
 
     def shapes(self, size: int) -> tuple[tuple[int, ...], ...]:

@@ -172,6 +172,8 @@ _TABLE: tuple[Case, ...] = (
         lambda F, x, out=None: F.cumsum(x, out=out),
         ("scan",),
         _SUM,
+        truth=lambda F, x: F.cumsum(x, dtype="float64").astype(x.dtype),
+        temporaries=4,
     ),
     Case(
         "cumsum(x*x)",
@@ -180,6 +182,8 @@ _TABLE: tuple[Case, ...] = (
         lambda F, x, out=None: F.cumsum(x * x, out=out),
         ("scan",),
         _SUM,
+        truth=lambda F, x: F.cumsum(x * x, dtype="float64").astype(x.dtype),
+        temporaries=5,
     ),
     Case(
         "x[x>0]",
@@ -283,6 +287,15 @@ def _dtypes() -> tuple[Case, ...]:
                     dtype=name, kernel=_RELU, triton="tl.maximum(2 * x0 + 1, 0)",
                 )  # fmt: skip
             )
+        if name in ("float16", "bfloat16"):  # a sum would soon be infinite
+            made.append(
+                Case(
+                    f"mean {name}", "np.mean(x, dtype='float32').astype(x.dtype)", (FULL,),
+                    lambda F, x, out=None: F.mean(x), ("dtypes",), 2, dtype=name, temporaries=3,
+                    truth=lambda F, x: F.mean(x.astype("float32")).astype(x.dtype),
+                )  # fmt: skip
+            )
+            continue
         made.append(
             Case(
                 f"sum {name}", "np.sum(x)", (FULL,), lambda F, x, out=None: F.sum(x, out=out),
@@ -326,8 +339,7 @@ def _chain(length: int) -> Case:
             x = x * 0.75 if at % 2 == 0 else x + 0.25
         return F.multiply(x, 0.75, out=out)
 
-    text = c = "x"
-    c = "x0"
+    text, c = "x", "x0"
     for at in range(length - 1):
         text = f"({text} * 0.75)" if at % 2 == 0 else f"({text} + 0.25)"
         c = f"({c} * T(0.75))" if at % 2 == 0 else f"({c} + T(0.25))"
@@ -412,6 +424,20 @@ def select(names: Iterable[str], suite: str = DEFAULT) -> list[Case]:
     """
     wanted = {nearest("case", name, CASES) for name in names}
     return [case for case in CASES.values() if case.name in wanted] or of_suite(suite)
+
+
+def chosen(names: Iterable[str], wanted: Iterable[str]) -> list[Case]:
+    """Return the cases called `names`; without names, those of the suites `wanted`, suite by suite.
+
+    Raises
+    ------
+    ConfigError
+        For a name that is not in the table, with the nearest one.
+    """
+    if names := list(names):
+        return select(names)
+    found = {case.name: case for suite in wanted for case in of_suite(suite)}
+    return list(found.values())
 
 
 def _key(name: str) -> str:

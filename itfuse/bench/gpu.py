@@ -63,6 +63,7 @@ class CudaDevice:
     default_size = 1 << 28
     default_repeat = 30
     most_size = 1 << 30
+    ceiling_bytes = 1 << 30
 
     def __init__(self) -> None:
         import cupy

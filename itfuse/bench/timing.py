@@ -90,6 +90,8 @@ class Device(Protocol):
         Bytes of the largest cache.
     default_size, default_repeat, most_size : int
         Elements and repeats where nothing else is asked for; elements of the largest sweep.
+    ceiling_bytes : int
+        Bytes of the arrays that the ceilings are measured with.
     """
 
     engine: str
@@ -100,6 +102,7 @@ class Device(Protocol):
     default_size: int
     default_repeat: int
     most_size: int
+    ceiling_bytes: int
 
     def describe(self) -> dict[str, str]:
         """Return what was found of the device, for people."""
@@ -163,6 +166,7 @@ class CpuDevice:
     default_size = 1 << 24
     default_repeat = 9
     most_size = 1 << 26
+    ceiling_bytes = 1 << 28
 
     def __init__(self) -> None:
         self.xp: Any = Library(np, reference.erf)
