@@ -45,6 +45,8 @@ from itfuse.functions import FUNCTIONS
 from itfuse.fused import fuse
 from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
+from itfuse.profile import Profile, profile
+from itfuse.visual import visualize
 
 __version__ = "0.1.0"
 
@@ -77,6 +79,7 @@ __all__ = [
     "Note",
     "Plan",
     "PlanError",
+    "Profile",
     "RangeError",
     "ShapeError",
     "Stage",
@@ -91,6 +94,8 @@ __all__ = [
     "graph",
     "load",
     "plan",
+    "profile",
     "spec",
+    "visualize",
     *FUNCTIONS,
 ]

@@ -279,28 +279,36 @@ _DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32
 def _dtypes() -> tuple[Case, ...]:
     made = []
     for name in _DTYPES:
+        own: dict[str, Any] = {"suites": ("dtypes",), "dtype": name, "temporaries": 3}
         if name not in ("bool", "complex64"):
+            relu = {"kernel": _RELU, "triton": "tl.maximum(2 * x0 + 1, 0)"}
             made.append(
                 Case(
-                    f"relu(2x+1) {name}", "np.maximum(2 * x + 1, 0)", (FULL,),
-                    lambda F, x, out=None: F.maximum(2 * x + 1, 0, out=out), ("dtypes",),
-                    dtype=name, kernel=_RELU, triton="tl.maximum(2 * x0 + 1, 0)",
-                )  # fmt: skip
+                    f"relu(2x+1) {name}", _TABLE[1].meaning, (FULL,), _TABLE[1].form, **own, **relu
+                )
             )
         if name in ("float16", "bfloat16"):  # a sum would soon be infinite
             made.append(
                 Case(
-                    f"mean {name}", "np.mean(x, dtype='float32').astype(x.dtype)", (FULL,),
-                    lambda F, x, out=None: F.mean(x), ("dtypes",), 2, dtype=name, temporaries=3,
+                    f"mean {name}",
+                    "np.mean(x, dtype='float32').astype(x.dtype)",
+                    (FULL,),
+                    lambda F, x, out=None: F.mean(x),
                     truth=lambda F, x: F.mean(x.astype("float32")).astype(x.dtype),
-                )  # fmt: skip
+                    tolerance=2,
+                    **own,
+                )
             )
             continue
         made.append(
             Case(
-                f"sum {name}", "np.sum(x)", (FULL,), lambda F, x, out=None: F.sum(x, out=out),
-                ("dtypes",), _SUM, dtype=name, temporaries=3,
-            )  # fmt: skip
+                f"sum {name}",
+                "np.sum(x)",
+                (FULL,),
+                lambda F, x, out=None: F.sum(x, out=out),
+                tolerance=_SUM,
+                **own,
+            )
         )
     return tuple(made)
 
@@ -315,7 +323,9 @@ def _at(name: str, suite: str, form: Callable[..., Any], meaning: str, **more: A
 def _sizes() -> tuple[Case, ...]:
     made = []
     for size in _SIZES:
-        text = f"2**{size.bit_length() - 1}" if size & (size - 1) == 0 else f"1e{len(str(size)) - 1}"
+        text = (
+            f"2**{size.bit_length() - 1}" if size & (size - 1) == 0 else f"1e{len(str(size)) - 1}"
+        )
         relu, total = _TABLE[1], _TABLE[0]
         for one in (relu, total):
             made.append(

@@ -102,7 +102,9 @@ def _bars(suite: str, rows: list[Row], report: Report) -> Bars:
             bars.append((FUSED, None, f"not available: {row.message}"))
         for name in _names(row):
             speed = row.peer_gib_per_s(name)
-            bars.append((name, speed, f"{number(speed)}, {milliseconds(row.timings[name].median)} ms"))
+            bars.append(
+                (name, speed, f"{number(speed)}, {milliseconds(row.timings[name].median)} ms")
+            )
         bars += [(name, None, why.split(":")[0]) for name, why in row.failures.items()]
         groups.append((row.case, bars))
     title = f"{suite}: {SUITES.get(suite, '')}"

@@ -8,6 +8,7 @@ import numpy as np
 
 _BLOCK = 1 << 22  # elements compared at a time
 
+
 def peer_tolerance(tolerance: float) -> float:
     """Return what peers are allowed where itfuse is allowed `tolerance`.
 
@@ -26,7 +27,7 @@ def epsilon(dtype: Any) -> float:
 
 
 def difference(
-    xp: Any, got: Any, want: Any, tolerance: float, undecided: float = 0.0, dtype: Any = None
+    xp: Any, got: Any, want: Any, tolerance: float, *, undecided: float = 0.0, dtype: Any = None
 ) -> str:
     """Say where `got` is not `want`.
 

@@ -129,7 +129,17 @@ def run(
     chosen = _option("--case", lambda: cases.chosen(case or [], wanted))
 
     console = report.terminal(stderr="-" in outputs.values())
-    result = runner.start(device, chosen, elements, dtype.value, repeat, tuple(wanted), compared)
+    named = tuple(one.name for one in chosen) if case else ()
+    result = runner.start(
+        device,
+        chosen,
+        elements,
+        dtype.value,
+        repeat,
+        suites=tuple(wanted),
+        peers=compared,
+        named=named,
+    )
     console.print(report.title(result))
     with report.progress(len(chosen)) as began:
 
@@ -175,7 +185,9 @@ def save_all(result: Any, outputs: dict[str, str | None], plot_path: str | None)
     for name, path in outputs.items():
         if path is not None and (why := _write(path, texts[name])):
             failed.append(why)
-    if plot_path is not None and (why := _write(plot_path, lambda: plot.picture(result, plot_path))):
+    if plot_path is not None and (
+        why := _write(plot_path, lambda: plot.picture(result, plot_path))
+    ):
         failed.append(why)
     for why in failed:
         print(f"itfuse: {why}", file=sys.stderr)
@@ -230,7 +242,7 @@ def compare(
     new: Annotated[str, typer.Argument(help="A later one.", metavar="NEW.json")],
     threshold: Annotated[
         float,
-        typer.Option(min=0.0, max=10.0, help="Share by which a time may grow; noise counts if more."),
+        typer.Option(min=0.0, max=10.0, help="Share by which a time may grow, or its noise."),
     ] = 0.05,
 ) -> None:
     """Compare itfuse's times of two results.
@@ -240,8 +252,8 @@ def compare(
     from itfuse.bench import compare as comparison
     from itfuse.bench import report
 
-    before, after = (_option("OLD.json NEW.json", lambda path=path: report.load(path))
-                     for path in (old, new))  # fmt: skip
+    before = _option("OLD.json", lambda: report.load(old))
+    after = _option("NEW.json", lambda: report.load(new))
     changes = comparison.compare(before, after, threshold)
     if not any(one.before and one.after for one in changes):
         raise typer.BadParameter("the results have no timed case in common")

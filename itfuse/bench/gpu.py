@@ -135,9 +135,7 @@ class CudaDevice:
         }
         return speeds(self.measure(calls, repeat), source.nbytes)
 
-    def measure(
-        self, calls: Mapping[str, Call], repeat: int, **how: Any
-    ) -> dict[str, Timing]:
+    def measure(self, calls: Mapping[str, Call], repeat: int, **how: Any) -> dict[str, Timing]:
         """Time `calls` in turn by events on the device's own clock.
 
         Those of `waits` are timed by the clock on the wall, several calls at once: they run on

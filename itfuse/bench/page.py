@@ -29,13 +29,15 @@ a { color: var(--focus); }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 2px; }
 .skip { position: absolute; left: -100vw; } .skip:focus { left: 1rem; background: var(--back); }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.2rem; margin: 2.5rem 0 .25rem; }
+h3 { font-size: 1rem; margin: 1rem 0 .25rem; }
 p { margin: .25rem 0; } .soft { color: var(--soft); }
 nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1rem; list-style: none; padding: 0; }
 .scroll { overflow-x: auto; border: 1px solid var(--line); background: var(--panel);
   padding: .5rem; }
 svg { display: block; min-width: 42rem; width: 100%; height: auto; }
 svg text { fill: var(--fore); font: 12px system-ui, sans-serif; }
-svg .case { font-weight: 600; } svg .value { fill: var(--soft); }
+svg .case { font-weight: 600; } svg .value { fill: var(--soft); stroke: var(--panel); 
+  stroke-width: 3px; paint-order: stroke; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; stroke-dasharray: 5 4; }
 svg .limit-text { fill: var(--limit); } svg .grid { stroke: var(--line); }
 svg polyline { fill: none; stroke-width: 2; }
@@ -77,7 +79,8 @@ def page(report: Report) -> str:
     body = [
         '<a class="skip" href="#main">Skip to the results</a>',
         f"<header><h1>itfuse benchmark</h1><p>{escape(title(report))}</p>",
-        f'<p class="soft">{escape(report.date)}. Again: <code>{escape(report.command())}</code></p>',
+        f'<p class="soft">{escape(report.date)}. Again: '
+        f"<code>{escape(report.command())}</code></p>",
         _state(report),
         '<nav aria-label="Suites"><ul>',
         *(f'<li><a href="#{escape(name)}">{escape(name)}</a></li>' for name in sections),
@@ -91,6 +94,8 @@ def page(report: Report) -> str:
         body.append(f'<p class="soft">{escape(about)}</p>')
         for chart in drawn.get(name, []):
             label = escape(f"chart of {chart.title}", quote=True)
+            if chart.key != name:
+                body.append(f"<h3>{escape(chart.title)}</h3>")
             body.append(
                 f'<div class="scroll" tabindex="0" role="group" aria-label="{label}">'
                 f"{draw(chart, numbers)}</div>"
@@ -114,7 +119,8 @@ def _style(count: int) -> str:
         return " ".join(f"--c{k}: {palette[k % len(palette)]};" for k in range(count))
 
     marks = "".join(
-        f".s{k} {{ fill: var(--c{k}); background: var(--c{k}); }} .l{k} {{ stroke: var(--c{k}); }}\n"
+        f".s{k} {{ fill: var(--c{k}); background: var(--c{k}); }}\n"
+        f".l{k} {{ stroke: var(--c{k}); }}\n"
         for k in range(count)
     )
     return _STYLE.replace("LIGHT", colours(_LIGHT)).replace("DARK", colours(_DARK)) + marks
@@ -131,7 +137,8 @@ def _state(report: Report) -> str:
     if not said:
         return "<p>Every answer was checked against the unfused library before it was timed.</p>"
     items = "".join(f"<li>{escape(one)}</li>" for one in said)
-    return f"<details><summary>{len(said)} remarks on answers</summary><ul>{items}</ul></details>"
+    count = f"{len(said)} remark{'s' if len(said) > 1 else ''} on answers"
+    return f"<details><summary>{count}</summary><ul>{items}</ul></details>"
 
 
 def _legend(numbers: dict[str, int]) -> str:
@@ -186,9 +193,7 @@ def _machine(report: Report) -> str:
     for at, found in enumerate(report.clocks):
         pairs[f"clocks {'after' if at else 'before'}"] = found
     pairs.update({f"without {name}": why for name, why in report.absent.items()})
-    items = "".join(
-        f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in pairs.items() if v
-    )
+    items = "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in pairs.items() if v)
     notes = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
     return (
         f'<section id="machine"><h2>machine and notes</h2><dl>{items}</dl>'

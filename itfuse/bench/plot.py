@@ -53,7 +53,10 @@ def picture(report: Report, path: str) -> bytes:
     axes = figure.subplots(len(made), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, chart in zip(axes, made, strict=True):
         axis.set_title(chart.title, loc="left", fontsize=10)
-        (_draw_bars if isinstance(chart, Bars) else _draw_curves)(axis, chart, colours)
+        if isinstance(chart, Bars):
+            _draw_bars(axis, chart, colours)
+        else:
+            _draw_curves(axis, chart, colours)
     out = io.BytesIO()
     figure.savefig(out, format=Path(path).suffix.lstrip(".").lower(), dpi=120)
     return out.getvalue()

@@ -357,4 +357,6 @@ def number(value: float) -> str:
 def milliseconds(seconds: float) -> str:
     """Return a time in milliseconds."""
     value = seconds * 1e3
-    return f"{value:.3f}" if 0.01 <= value < 10 else f"{value:.1f}" if value >= 10 else f"{value:.2g}"
+    return (
+        f"{value:.3f}" if 0.01 <= value < 10 else f"{value:.1f}" if value >= 10 else f"{value:.2g}"
+    )

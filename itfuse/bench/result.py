@@ -30,8 +30,9 @@ class Settings:
         Timed rounds of each case.
     seed : int
         Of the random inputs.
-    suites, peers : tuple of str
-        What was asked for; no peers means the unfused library only.
+    suites, peers, named : tuple of str
+        Suites, peers and single cases that were asked for: no peers means the unfused library
+        only, `all` every one that is here.
     """
 
     size: int
@@ -41,6 +42,7 @@ class Settings:
     seed: int
     suites: tuple[str, ...] = ("default",)
     peers: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -206,9 +208,14 @@ class Report:
         parts = ["itfuse bench", f"--engine {self.engine}"]
         if settings.suites != ("default",):
             parts.append(f"--suite {','.join(settings.suites)}")
-        if settings.peers:
-            parts.append("--peer " + ",".join(f"'{p}'" if " " in p else p for p in settings.peers))
-        parts += [f"--size '{size_text(settings.size)}'", f"--dtype {settings.dtype}"]
+        if settings.peers not in ((), ("all",)):
+            parts.append(f"--peer '{','.join(settings.peers)}'")
+        parts += [f"--case '{name}'" for name in settings.named]
+        parts += [
+            f"--size '{size_text(settings.size)}'",
+            f"--dtype {settings.dtype}",
+            f"--repeat {settings.repeat}",
+        ]
         return " ".join(parts)
 
 

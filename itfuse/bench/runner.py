@@ -75,8 +75,10 @@ def start(
     size: int | None,
     dtype: str,
     repeat: int | None,
+    *,
     suites: tuple[str, ...] = (DEFAULT,),
     peers: list[Peer] | None = None,
+    named: tuple[str, ...] = (),
 ) -> Report:
     """Return the empty report of a run: sizes chosen, machine described, nothing timed.
 
@@ -94,6 +96,8 @@ def start(
         What they were asked for as.
     peers : list of Peer, optional
         What to compare with; the unfused library only, if not given.
+    named : tuple of str
+        Cases that were asked for by name.
     """
     asked = size or device.default_size
     free = device.free_memory()
@@ -114,7 +118,8 @@ def start(
             repeats,
             secrets.randbits(31),
             suites,
-            tuple(p.name for p in peers or ()),
+            _asked(peers),
+            named,
         ),
         cases=[case.name for case in cases],
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -128,6 +133,12 @@ def start(
     if device.library == "numpy" and any("erf" in case.meaning for case in cases):
         report.notes.append("NumPy has no erf: the unfused gelu calls itfuse's own NumPy erf")
     return report
+
+
+def _asked(peers: list[Peer] | None) -> tuple[str, ...]:
+    if peers is None:
+        return ()
+    return ("all",) if len(peers) == len(registry()) else tuple(peer.name for peer in peers)
 
 
 def run(
@@ -297,14 +308,13 @@ def run_case(
                 peer.trim()
 
 
-def _run_case(
-    device: Device, case: Case, settings: Settings, peers: list[Peer], row: Row
-) -> Row:
+def _run_case(device: Device, case: Case, settings: Settings, peers: list[Peer], row: Row) -> Row:
     size = settings.size
     sets = [arrays_of(device, case, size, settings, 0)]
     spare = sets[0].spare
-    row = replace(row, copy_bytes=2 * spare.nbytes, **_plan_numbers(case, sets[0]))
-    row = replace(row, **_unfused_numbers(case, size, row.dtype))
+    numbers: dict[str, Any] = _plan_numbers(case, sets[0])
+    numbers.update(_unfused_numbers(case, size, row.dtype))
+    row = replace(row, copy_bytes=2 * spare.nbytes, **numbers)
     small = arrays_of(device, case, case.small, settings, _MOST_SETS)
     refused: dict[str, str] = {}
     good: list[Peer] = []
@@ -312,9 +322,7 @@ def _run_case(
     for arrays, last in ((small, False), (sets[0], True)):
         want = answer(device, case, arrays)
         if last:
-            row = replace(
-                row, least_bytes=sum(x.nbytes for x in (*arrays.inputs, *want))
-            )
+            row = replace(row, least_bytes=sum(x.nbytes for x in (*arrays.inputs, *want)))
         for peer in peers:
             if peer.name in refused or case.kind not in peer.kinds:
                 continue
@@ -366,9 +374,7 @@ def _time(
     device: Device, case: Case, sets: list[_Arrays], peers: list[Peer], repeat: int
 ) -> dict[str, Any]:
     count = len(sets)
-    bound = {
-        peer: [peer.bind(case, one.inputs, one.out, device) for one in sets] for peer in peers
-    }
+    bound = {peer: [peer.bind(case, one.inputs, one.out, device) for one in sets] for peer in peers}
 
     def rotated(calls: list[Callable[[], Any]]) -> Callable[[int], Any]:
         return lambda number: calls[number % count]()
@@ -466,7 +472,7 @@ def check(
     tolerance = case.tolerance if peer.name == FUSED else peer_tolerance(case.tolerance)
     for a, b in zip(got, want, strict=True):
         kind = arrays.inputs[0].dtype if b.dtype.kind in "fc" else None
-        why = difference(device.xp, a, b, tolerance, case.undecided, kind)
-        if why:
-            return f"{WRONG}: {why}"
+        wrong = difference(device.xp, a, b, tolerance, undecided=case.undecided, dtype=kind)
+        if wrong:
+            return f"{WRONG}: {wrong}"
     return ""

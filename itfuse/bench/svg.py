@@ -56,16 +56,18 @@ def _bars(chart: Bars, numbers: dict[str, int]) -> str:
             parts.append("</g>")
             y += _BAR
         y += _GAP
+    # Behind the bars, so that their texts stay readable.
+    lines: list[str] = []
     tops: list[float] = []
     for name, value in sorted(chart.limits.items(), key=lambda item: item[1]):
         x = _LEFT + value * scale
         level = 12 if not tops or x - tops[-1] > 150 else 26 if len(tops) % 2 else 12
         tops.append(x)
-        parts.append(
+        lines.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{level + 3}" y2="{y:.1f}" class="limit"/>'
         )
-        parts.append(text_of(x - 4, level, f"{name} {value:,.0f}", "end", "limit-text"))
-    return _open(chart, y + 6) + "".join(parts) + "</svg>"
+        lines.append(text_of(x - 4, level, f"{name} {value:,.0f}", "end", "limit-text"))
+    return _open(chart, y + 6) + "".join(lines + parts) + "</svg>"
 
 
 def _decades(low: float, high: float) -> list[float]:

@@ -122,9 +122,7 @@ class Device(Protocol):
     def ceilings(self, nbytes: int, repeat: int) -> dict[str, float]:
         """Return bytes per second of a `copy` (read and written), a `read` and a `write`."""
 
-    def measure(
-        self, calls: Mapping[str, Call], repeat: int, **how: Any
-    ) -> dict[str, Timing]:
+    def measure(self, calls: Mapping[str, Call], repeat: int, **how: Any) -> dict[str, Timing]:
         """Time `calls` in turn (A B C A B C ...), `repeat` rounds after the warm-up.
 
         `waits` has, for the calls that the device's clock cannot time, what waits for their
@@ -204,9 +202,7 @@ class CpuDevice:
         }
         return speeds(self.measure(calls, repeat), source.nbytes)
 
-    def measure(
-        self, calls: Mapping[str, Call], repeat: int, **how: Any
-    ) -> dict[str, Timing]:
+    def measure(self, calls: Mapping[str, Call], repeat: int, **how: Any) -> dict[str, Timing]:
         """Time `calls` in turn by the clock on the wall."""
         waits = how.get("waits", {})
         seconds: dict[str, list[float]] = {name: [] for name in calls}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterable
-from typing import Any
 
 from itfuse.bench.cases import nearest
 from itfuse.bench.peers.base import NotForThis, Peer

@@ -9,6 +9,7 @@ look-ups and its allocation at each call.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -85,8 +86,10 @@ class ByHand(Peer):
         return maker(kernel, inputs, out, arch, device.cupy)  # type: ignore[no-any-return]
 
     def _op(self, text: str, inputs: int, dtype: str, arch: str, zipped: bool = False) -> Any:
-        code = source("bench_op", text, inputs, dtype, zipped)
-        return compile_op("bench_op", code, arch)
+        # Operators are linked into one kernel, so each needs a symbol of its own.
+        kind = f"{text} {inputs} {dtype} {zipped}"
+        name = f"bench_{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
+        return compile_op(name, source(name, text, inputs, dtype, zipped), arch)
 
     def _iterator(self, kernel: Any, inputs: tuple[Any, ...], arch: str) -> Any:
         import cuda.compute as cc

@@ -127,7 +127,8 @@ def source(kernel: Kernel, inputs: int, dtype: str) -> str:
     if kernel.combine:
         load = "*(const Vector*)(p{k} + at + j * THREADS * WIDTH)"
         scalar = "            T x{k} = p{k}[i];"
-    lines = [f"            Vector v{{k}} = {load};", "                T x{k} = T(v{k}.s[k]);", scalar]
+    vector = "                T x{k} = T(v{k}.s[k]);"
+    lines = [f"            Vector v{{k}} = {load};", vector, scalar]
     for name, line in zip(("loads", "vector", "scalars"), lines, strict=True):
         parts[name] = "\n".join(
             line.replace("{k}", str(k)).replace(f".s[{k}]", ".s[k]") for k in range(inputs)
