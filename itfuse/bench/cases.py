@@ -281,7 +281,7 @@ def _dtypes() -> tuple[Case, ...]:
     for name in _DTYPES:
         own: dict[str, Any] = {"suites": ("dtypes",), "dtype": name, "temporaries": 3}
         if name not in ("bool", "complex64"):
-            relu = {"kernel": _RELU, "triton": "tl.maximum(2 * x0 + 1, 0)"}
+            relu: dict[str, Any] = {"kernel": _RELU, "triton": "tl.maximum(2 * x0 + 1, 0)"}
             made.append(
                 Case(
                     f"relu(2x+1) {name}", _TABLE[1].meaning, (FULL,), _TABLE[1].form, **own, **relu

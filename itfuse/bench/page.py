@@ -36,7 +36,7 @@ nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1rem; list-style: none; pad
   padding: .5rem; }
 svg { display: block; min-width: 42rem; width: 100%; height: auto; }
 svg text { fill: var(--fore); font: 12px system-ui, sans-serif; }
-svg .case { font-weight: 600; } svg .value { fill: var(--soft); stroke: var(--panel); 
+svg .case { font-weight: 600; } svg .value { fill: var(--soft); stroke: var(--panel);
   stroke-width: 3px; paint-order: stroke; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; stroke-dasharray: 5 4; }
 svg .limit-text { fill: var(--limit); } svg .grid { stroke: var(--line); }

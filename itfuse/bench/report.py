@@ -86,7 +86,10 @@ def document(report: Report) -> dict[str, Any]:
         "device": report.device,
         "host": report.host,
         "packages": report.packages,
-        "settings": {**asdict(report.settings), "cases": report.cases},
+        "settings": {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in {**asdict(report.settings), "cases": report.cases}.items()
+        },
         "ceiling": {"what": report.copy_name, "gib_per_s": report.ceiling},
         "rows": rows,
         "notes": report.notes,
@@ -115,7 +118,7 @@ def from_document(values: dict[str, Any]) -> Report:
 def _from_document(values: dict[str, Any]) -> Report:
     settings = dict(values["settings"])
     cases = settings.pop("cases")
-    for name in ("suites", "peers"):
+    for name in ("suites", "peers", "named"):
         if name in settings:
             settings[name] = tuple(settings[name])
     known = {one.name for one in fields(Row)}
