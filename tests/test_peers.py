@@ -5,11 +5,12 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support import nvrtc
+from support import nvrtc, stub_driver
 
 from itfuse.bench import gpu, host, peers, result, runner, timing, unfused
 from itfuse.bench.cases import CASES, of_suite
@@ -222,7 +223,7 @@ def fake_torch() -> Any:
     """NumPy as if it were torch: enough to see how the forms call it."""
     fake = types.ModuleType("torch")
     names = ("abs", "exp", "log", "sqrt", "where", "square")
-    values = {name: getattr(np, name) for name in names}
+    values: dict[str, Any] = {name: getattr(np, name) for name in names}
     values |= {
         "is_tensor": lambda x: isinstance(x, np.ndarray),
         "clamp": lambda x, min: np.maximum(x, min),  # noqa: PLW0108 - a keyword
@@ -294,3 +295,67 @@ def test_hand_written_kernels_compile() -> None:
         nvrtc.compile_cubin(cuda_rows.source(name, 1024), "sm_120")
     with pytest.raises(NotForThis, match="rows of 65536"):
         cuda_rows.source("softmax", 65_536)
+
+
+class HalfGpu(timing.CpuDevice):
+    """A device whose library lacks an operation that NumPy has."""
+
+    library = "cupy"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.xp = timing.Library(self, timing.reference.erf)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "maximum":
+            raise AttributeError(name)
+        return getattr(np, name)
+
+
+def test_numpy_answers_where_the_library_cannot() -> None:
+    class Hosted(np.ndarray[Any, Any]):
+        def get(self) -> Any:
+            return self.view(np.ndarray)
+
+    x = np.linspace(-1, 1, 11, dtype="f4")
+    arrays = runner._Arrays((x.view(Hosted),), np.empty_like(x), np.empty_like(x))
+    (got,) = runner.answer(HalfGpu(), CASES["relu(2x+1)"], arrays)
+    np.testing.assert_array_equal(got, np.maximum(2 * x + 1, 0))
+
+
+_BY_HAND = """
+import numpy as np
+import cuda.compute as cc
+from itfuse.bench.cases import CASES
+from itfuse.bench.peers.cuda_compute import Iterators, Pointers
+
+for name in ("make_unary_transform", "make_binary_transform"):
+    make = getattr(cc, name)
+    setattr(cc, name, lambda make=make, **given: make(**given, compute_capability=90))
+
+class Array:
+    size, dtype, ndim, shape, nbytes = 1000, np.dtype("float32"), 1, (1000,), 4000
+    __cuda_array_interface__ = {"shape": (1000,), "typestr": "<f4", "data": (4096, False),
+                                "version": 3, "strides": None}
+
+class Device:
+    class cupy:
+        class cuda:
+            get_current_stream = None
+    class device:
+        compute_capability = "90"
+
+for peer in (Pointers(), Iterators()):
+    for name in ("relu(2x+1)", "relu(2x+y)", "black-scholes"):
+        case = CASES[name]
+        if peer.iterators or len(case.inputs) < 3:
+            assert callable(peer.bind(case, (Array(),) * len(case.inputs), Array(), Device))
+print("built")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(stub_driver.why_not()), reason=stub_driver.why_not())
+def test_cuda_compute_builds_without_a_gpu(tmp_path: Path) -> None:
+    done = stub_driver.run_with_stub(_BY_HAND, tmp_path)
+    assert done.stdout.strip().endswith("built"), done.stderr[-2000:]

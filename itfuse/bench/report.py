@@ -258,6 +258,8 @@ def show(report: Report, console: Console) -> None:
         console.print(f"without {name}: {why}")
     for note in report.notes:
         console.print(f"note: {note}")
+    if report.settings.peers:
+        console.print(f"again: {report.command()}", soft_wrap=True)
     if report.interrupted:
         console.print(
             f"interrupted: {len(report.rows)} of {len(report.cases)} cases ran", style="yellow"

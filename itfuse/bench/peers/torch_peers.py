@@ -9,25 +9,20 @@ from itfuse.bench.case import Case
 from itfuse.bench.peers.base import NotForThis, Peer
 
 
+def _without_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, out: Any = None) -> Any:
+        return function(*args)
+
+    return call
+
+
 class Torch:
     """torch's functions under NumPy's names and keywords. `out` is not used."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(self._torch, name)
-
-        def call(*args: Any, out: Any = None) -> Any:
-            return function(*args)
-
-        return call
-
-    def _like(self, x: Any, y: Any) -> tuple[Any, Any]:
-        torch = self._torch
-        if not torch.is_tensor(y):
-            y = torch.full((), y, dtype=x.dtype, device=x.device)
-        return x, y
+        for name in ("abs", "exp", "log", "sqrt", "where", "erf", "min", "max"):
+            setattr(self, name, _without_out(getattr(torch, name)))  # plain: dynamo sees it
 
     def maximum(self, x: Any, y: Any, out: Any = None) -> Any:
         """Return the greater; a number is a clamp, as torch's users write it."""
@@ -159,7 +154,7 @@ class Compiled(Eager):
         if key not in self._made:
             torch._dynamo.reset()
             plain = super().function(case, count, dtype)
-            self._made = {key: torch.compile(plain, dynamic=False, fullgraph=not case.dynamic)}
+            self._made = {key: torch.compile(plain, dynamic=False)}
         return self._made[key]
 
 
