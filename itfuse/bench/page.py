@@ -6,7 +6,7 @@ from html import escape
 
 from itfuse.bench.case import LATENCY
 from itfuse.bench.cases import SUITES
-from itfuse.bench.charts import Chart, charts
+from itfuse.bench.charts import Chart, Curves, charts
 from itfuse.bench.report import COMPARED, HOST, by_suite, lines, title
 from itfuse.bench.result import COPY, FUSED, OK, Report
 from itfuse.bench.svg import draw
@@ -102,6 +102,8 @@ def page(report: Report) -> str:
             )
         if name in suites:
             body.append(_table(name, report))
+        else:
+            body += [_points(chart) for chart in drawn[name] if isinstance(chart, Curves)]
         body.append("</section>")
     body += [_machine(report), "</main>"]
     return (
@@ -182,6 +184,24 @@ def _table(suite: str, report: Report) -> str:
         f"<caption>median of {report.settings.repeat}; the meaning in NumPy is each case's "
         f"title</caption><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
         "</div></details>"
+    )
+
+
+def _points(chart: Curves) -> str:
+    """Return the points of a chart whose numbers are in no other table."""
+    rows = "".join(
+        f'<tr><td class="name">{escape(text)}</td><td class="name">{escape(name)}</td>'
+        f"<td>{x:.3g}</td><td>{y:.3g}</td></tr>"
+        for name, points in chart.series.items()
+        for x, y, text in points
+    )
+    label = escape(f"table of {chart.title}", quote=True)
+    return (
+        f"<details><summary>Numbers of {escape(chart.title)}</summary>"
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{label}"><table>'
+        '<thead><tr><th scope="col" class="name">case</th><th scope="col" class="name">by</th>'
+        f'<th scope="col">{escape(chart.x)}</th><th scope="col">{escape(chart.y)}</th></tr>'
+        f"</thead><tbody>{rows}</tbody></table></div></details>"
     )
 
 
