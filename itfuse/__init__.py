@@ -17,7 +17,9 @@ array([7., 0.], dtype=float32)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from itfuse import engines
@@ -25,6 +27,7 @@ from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (
     AliasError,
+    AxisError,
     CacheError,
     CompileError,
     ConfigError,
@@ -47,6 +50,14 @@ __version__ = "0.1.0"
 
 globals().update(FUNCTIONS)
 
+
+def load(path: str | os.PathLike[str]) -> int:
+    """Use the compiled code of a file that `itfuse build` made; see `itfuse.ahead.load`."""
+    from itfuse.ahead import load as load_file  # noqa: PLC0415 - needed by few, imports much
+
+    return load_file(Path(path))
+
+
 if TYPE_CHECKING:  # the functions of the op table
 
     def __getattr__(name: str) -> Callable[..., Any]: ...
@@ -55,6 +66,7 @@ if TYPE_CHECKING:  # the functions of the op table
 __all__ = [
     "AliasError",
     "Array",
+    "AxisError",
     "CacheError",
     "CompileError",
     "ConfigError",
@@ -77,6 +89,7 @@ __all__ = [
     "explain",
     "fuse",
     "graph",
+    "load",
     "plan",
     "spec",
     *FUNCTIONS,

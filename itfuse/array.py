@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import dtypes, engines, expr
+from itfuse import dtypes, engines, expr, wording
 from itfuse.errors import DeviceError, ShapeError, Unsupported
 from itfuse.evaluate import check_values, evaluate
 from itfuse.explain import explain_text
@@ -85,7 +85,7 @@ class Array:
 
     def __repr__(self) -> str:
         return (
-            f"itf.Array({expr.text(self._node)}, shape={self.shape}, dtype={self.dtype}, "
+            f"itf.Array({wording.text(self._node)}, shape={self.shape}, dtype={self.dtype}, "
             f"device={self._device!r})"
         )
 
@@ -111,7 +111,7 @@ class Array:
         >>> itf.asarray([1.7, -1.7]).astype("int32").compute()
         array([ 1, -1], dtype=int32)
         """
-        wanted = dtypes.as_dtype(dtype, f"astype({expr.text(self._node)}, ...)")
+        wanted = dtypes.as_dtype(dtype, f"astype({wording.text(self._node)}, ...)")
         return self._of(expr.convert(self._node, wanted))
 
     def _of(self, node: Node) -> Array:
@@ -141,7 +141,7 @@ class Array:
     def _item(self, what: str) -> Any:
         if self.size != 1:
             raise ShapeError(
-                f"{what}({expr.text(self._node)}): the expression has shape "
+                f"{what}({wording.text(self._node)}): the expression has shape "
                 f"{self.shape}; only one element converts. Use .any() or .all() for "
                 "a truth value, .sum() and the like for a number"
             )
@@ -227,7 +227,7 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Array:
         if data is None:
             data, device = x._data, x._device
         elif x._device != device:
-            what = expr.call_text(op, tuple(map(_node_of, operands)))
+            what = wording.call_text(op, tuple(map(_node_of, operands)))
             raise DeviceError(
                 f"{what}: the arrays are on {device} and {x._device}; move one of "
                 "them first (cupy.asarray(...) to the GPU, .get() to the host)"
@@ -312,6 +312,8 @@ def spec(shape: tuple[int, ...], dtype: Any) -> Array:
     True
     """
     wanted = dtypes.as_dtype(dtype, "spec(...)")
+    if any(size < 0 for size in shape):
+        raise ShapeError(f"spec({tuple(shape)}, ...): a size is negative")
     strides = contiguous_strides(tuple(shape), wanted.itemsize)
     memory = Memory("none", next(_placeholders), strides)
     node = expr.make(INPUT, (), wanted, tuple(shape), memory)

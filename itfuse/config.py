@@ -70,6 +70,10 @@ SETTINGS: dict[str, Setting] = {
                 "architecture the null engine compiles for"),
         Setting("bandwidth", None, _optional(float),
                 "memory bandwidth in GB/s for floor times; asked of the engine by default"),
+        Setting("cache_dir", None, _optional(str),
+                "directory of compiled code; `off` keeps none on disk"),
+        Setting("cache_size", 512, _count(0),
+                "cap of compiled code on disk, in MiB"),
         Setting("debug", 0, _count(0),
                 "1 prints each pass, 2 the plan, 3 the generated source, all to stderr"),
     )
@@ -142,7 +146,8 @@ def config(**settings: Any) -> Iterator[None]:
     Parameters
     ----------
     **settings
-        Any of `engine`, `strategy`, `max_passes`, `threads`, `arch`, `bandwidth`, `debug`.
+        Any of `engine`, `strategy`, `max_passes`, `threads`, `arch`, `bandwidth`,
+        `cache_dir`, `cache_size`, `debug`.
         Each is also read once from the environment variable `ITFUSE_<NAME>`.
 
     Raises

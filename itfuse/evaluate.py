@@ -10,12 +10,13 @@ from itfuse.config import setting, settings_key
 from itfuse.engines import READY
 from itfuse.errors import DeviceError, TraceError
 from itfuse.explain import explain_text
-from itfuse.expr import Node, text
+from itfuse.expr import Node
 from itfuse.form import Deferred, leaves_of
 from itfuse.ops import INPUT, SCALAR
 from itfuse.plan import cached_plan
 from itfuse.plan import leaves as input_leaves
 from itfuse.plan.stages import Plan
+from itfuse.wording import text
 
 Nodes = tuple[Node, ...]
 

@@ -6,7 +6,7 @@ sub-expressions need no search. All walks are iterative: depth is limited by mem
 
 from __future__ import annotations
 
-import itertools
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from itfuse import dtypes
-from itfuse.errors import DTypeError, RangeError, ShapeError, Unsupported
+from itfuse.errors import AxisError, DTypeError, RangeError, ShapeError, Unsupported
 from itfuse.form import Deferred, Fields, Form, Interned, Number, form_of
-from itfuse.ops import INPUT, OPS, SCALAR, Op
+from itfuse.ops import CONSTANT, FOLDS, INPUT, OPS, POSITION, REDUCTION, SCALAR, Op
+from itfuse.wording import call_text, text, toposort
 
 Shape = tuple[int, ...]
 
@@ -54,7 +55,8 @@ class Node(Fields):
     shape : tuple of int
         Shape of the result.
     arg : object
-        `Memory` of an input, the value of a scalar, else None.
+        `Memory` of an input, the value of a scalar or constant, the reduced axes of a reduction,
+        (shape, reduced axes) of a position, else None.
     form : Form or None
         The structure above the leaves, interned too: equal forms over different leaves are the
         same expression of other data. None with more than `FORM_LEAVES` leaves.
@@ -87,6 +89,7 @@ class Node(Fields):
         return make, (self.op.name, self.srcs, self.dtype, self.shape, self.arg)
 
 
+_NOT_IN_OPS = {op.name: op for op in (INPUT, SCALAR, CONSTANT, POSITION, *FOLDS.values())}
 _interned = Interned()
 _lock = threading.RLock()  # a node's death inside may run what interns another
 
@@ -105,7 +108,7 @@ def make(
 ) -> Node:
     """Return the one node of this structure."""
     if isinstance(op, str):
-        op = {"input": INPUT, "scalar": SCALAR}.get(op) or OPS[op]
+        op = _NOT_IN_OPS.get(op) or OPS[op]
     # A scalar's identity is its bits: -0.0 is not 0.0, and NaN equals itself.
     identity = arg.tobytes() if op is SCALAR else arg
     # Ids, not nodes: a key must not keep operands alive. They live as long as the node does.
@@ -309,33 +312,97 @@ def _compares(op: Op) -> bool:
 _EXACT = {np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal}
 
 
-def reduction(op: Op, src: Node, dtype: np.dtype[Any] | None = None) -> Node:
-    """Reduce all elements of `src` by a reduction row; NumPy chooses the dtype unless given."""
-    if dtype is None:
-        assert op.asks is not None
-        dtype = op.asks.reduce(np.ones(1, src.dtype)).dtype
-    if src.size == 0 and not op.of_nothing:
+def normalize_axes(axis: Any, ndim: int, describe: Callable[[], str]) -> tuple[int, ...]:
+    """Return the sorted axes that `axis` (an int, a tuple, or None for all) means.
+
+    Raises
+    ------
+    AxisError
+        For an axis that is not there.
+    ShapeError
+        For one that is named twice.
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    named = axis if isinstance(axis, tuple) else (axis,)
+    axes = []
+    for one in named:
+        if isinstance(one, (bool, np.bool)) or not isinstance(one, (int, np.integer)):
+            raise TypeError(f"{describe()}: axis={axis!r} is no integer, tuple of them, or None")
+        # NumPy takes 0 and -1 of a 0-d array where one axis is named.
+        if ndim == 0 and not isinstance(axis, tuple) and one in (0, -1):
+            return ()
+        if not -ndim <= one < ndim:
+            raise AxisError(
+                f"{describe()}: axis {one} is out of bounds for the {ndim} axes of the expression"
+            )
+        axes.append(int(one) % ndim)
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"{describe()}: axis={axis} names an axis twice")
+    return tuple(sorted(axes))
+
+
+def reduction(
+    op: Op,
+    src: Node | tuple[Node, ...],
+    dtype: np.dtype[Any] | None = None,
+    axes: tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    of_nothing: bool = False,
+) -> Node:
+    """Reduce along axes by a reduction row; NumPy chooses the dtype unless given.
+
+    Parameters
+    ----------
+    op : Op
+        A reduction or a fold.
+    src : Node, or tuple of Node
+        What is reduced; for a fold the fields of its elements, the first of which has the shape.
+    dtype : numpy.dtype, optional
+        In which a reduction adds up.
+    axes : tuple of int, optional
+        Sorted; all by default.
+    keepdims : bool
+        Whether reduced axes stay, with one element.
+    of_nothing : bool
+        Whether the caller has a value for nothing, whatever the operator has.
+    """
+    srcs = src if isinstance(src, tuple) else (src,)
+    domain = srcs[0].shape
+    axes = tuple(range(len(domain))) if axes is None else axes
+    length = math.prod(domain[axis] for axis in axes)
+    if length == 0 and not op.of_nothing and not of_nothing:
         raise ShapeError(
-            f"{op.name}({text(src)}): the operand has shape {src.shape} and no "
-            f"elements, and {op.name} of nothing has no value; check .size first"
+            f"{op.name}({text(srcs[0])}): the operand has shape {domain} and no elements along "
+            f"the axes {axes}, and {op.name} of nothing has no value; check .size first"
         )
-    return make(op, (convert(src, dtype),), dtype, ())
+    if op.kind == REDUCTION:
+        if dtype is None:
+            assert op.asks is not None
+            dtype = op.asks.reduce(np.ones(1, srcs[0].dtype)).dtype
+        srcs = (convert(srcs[0], dtype),)
+    else:
+        assert op.fields is not None
+        dtype = op.fields(srcs[0].dtype)[op.pick][0]
+    if not axes and op.kind == REDUCTION:
+        return srcs[0]
+    shape = tuple(
+        1 if axis in axes else size
+        for axis, size in enumerate(domain)
+        if keepdims or axis not in axes
+    )
+    return make(op, srcs, dtype, shape, axes)
 
 
-def toposort(roots: Iterable[Node]) -> list[Node]:
-    """Return every node under `roots` once, operands before users, in a stable order."""
-    order: list[Node] = []
-    done: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            order.append(node)
-        elif node not in done:
-            done.add(node)
-            stack.append((node, True))
-            stack.extend((src, False) for src in reversed(node.srcs) if src not in done)
-    return order
+def constant(value: int, dtype: np.dtype[Any]) -> Node:
+    """Return the leaf for a small integer that generated code may know."""
+    return make(CONSTANT, (), dtype, (), value)
+
+
+def position(shape: Shape, axes: tuple[int, ...]) -> Node:
+    """Return the leaf whose elements are their own places along `axes`, in row-major order."""
+    return make(POSITION, (), np.dtype(np.int64), shape, (shape, axes))
 
 
 def rewrite(roots: tuple[Node, ...], rule: Callable[[Node], Node]) -> tuple[Node, ...]:
@@ -346,79 +413,3 @@ def rewrite(roots: tuple[Node, ...], rule: Callable[[Node], Node]) -> tuple[Node
         same = all(a is b for a, b in zip(srcs, node.srcs, strict=True))
         new[node] = rule(node if same else make(node.op, srcs, node.dtype, node.shape, node.arg))
     return tuple(new[root] for root in roots)
-
-
-def leaf_names(order: Iterable[Node]) -> dict[Node, str]:
-    """Name the arrays of an expression a, b, c, ..., z, a1, b1, ... in order of appearance.
-
-    Arguments of a traced function have their own names already.
-    """
-    inputs = [node for node in dict.fromkeys(order) if node.op is INPUT]
-    names = {node: node.arg.name for node in inputs if hasattr(node.arg, "name")}
-    taken = set(names.values())
-    count = itertools.count()
-    for node in inputs:
-        while node not in names:
-            number, letter = divmod(next(count), 26)
-            name = chr(ord("a") + letter) + (str(number) if number else "")
-            if name not in taken:
-                names[node] = name
-    return names
-
-
-_TEXT_LIMIT = 160
-
-
-def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LIMIT) -> str:
-    """Return the user's expression as Python would write it, elided when longer than `limit`."""
-    order = toposort((root,))
-    names = leaf_names(order) if names is None else names
-    written: dict[Node, str] = {}
-    for node in order:
-        if node in names:
-            written[node] = names[node]
-        elif node.op is SCALAR:
-            written[node] = repr(node.arg.item())
-        else:
-            line = call_of(node.op, [written[src] for src in node.srcs], node.dtype.name)
-            written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
-    result = written[root]
-    outer = result.startswith("(") and root.op.symbol and root.op.arity == 2
-    return result[1:-1] if outer else result
-
-
-def call_text(op: Op, operands: tuple[Any, ...]) -> str:
-    """Return the text of a call that has no node yet."""
-    names = leaf_names(toposort(x for x in operands if isinstance(x, Node)))
-    parts = [_bare(x, names) for x in operands]
-    result = call_of(op, parts, "dtype")
-    return result[1:-1] if result.startswith("(") else result
-
-
-def _bare(operand: Any, names: dict[Node, str]) -> str:
-    if not isinstance(operand, Node):
-        return repr(operand.item() if isinstance(operand, np.generic) else operand)
-    inner = text(operand, names)
-    return f"({inner})" if operand.op.symbol and operand.op.arity == 2 else inner
-
-
-def call_of(op: Op, parts: list[str], dtype: str) -> str:
-    """Return a call of `op` as Python would write it, in parentheses if it is an operator's."""
-    if op.symbol and len(parts) == 2:
-        return f"({parts[0]} {op.symbol} {parts[1]})"
-    if op.symbol and len(parts) == 1:
-        return f"{op.symbol}{parts[0]}"
-    # A binary operand brings its own parentheses.
-    bare = [p[1:-1] if p.startswith("(") and _closes_at_end(p) else p for p in parts]
-    if op is OPS["astype"]:
-        return f"astype({bare[0]}, {dtype})"
-    return f"{op.name}({', '.join(bare)})"
-
-
-def _closes_at_end(part: str) -> bool:
-    depth = 0
-    for at, character in enumerate(part):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return at == len(part) - 1
-    return False

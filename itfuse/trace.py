@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from itfuse import engines, expr, pytree
+from itfuse import engines, expr, pytree, wording
 from itfuse.array import Array, asarray
 from itfuse.config import setting
 from itfuse.engines import Ready
@@ -109,7 +109,7 @@ def describe(leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
             node = x._node
             if node.op is not INPUT:
                 raise TraceError(
-                    f"{expr.text(node)} is an expression; give arrays or itf.spec(shape, dtype)"
+                    f"{wording.text(node)} is an expression; give arrays or itf.spec(shape, dtype)"
                 )
             arguments.append(None)
             layouts.append(Layout(x._device, node.dtype, node.shape, node.arg.strides))
@@ -284,7 +284,7 @@ class Trace:
             data.update(one._data)
             if one._device != self.device:
                 raise Unsupported(
-                    f"{self.name} returns {expr.text(one._node)} on {one._device} for arguments "
+                    f"{self.name} returns {wording.text(one._node)} on {one._device} for arguments "
                     f"on {self.device}; all results come from one device"
                 )
         nodes = tuple([one._node for one in arrays])

@@ -14,10 +14,10 @@ from support.generated import HostEngine, plan_for
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES
-from itfuse.expr import toposort
 from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, Op
 from itfuse.plan.stages import Plan
 from itfuse.testing import assert_same, edge_values, random_expression
+from itfuse.wording import toposort
 
 pytestmark = pytest.mark.skipif(bool(host_cpp.why_not()), reason=host_cpp.why_not())
 

@@ -34,7 +34,8 @@ def on_gpu(array: itf.Array, cp: Any) -> itf.Array:
     """Return the same expression over device copies of its arrays."""
     copies = {node: itf.asarray(cp.asarray(x)) for node, x in array._data.items()}
     made: dict[Any, Any] = {}
-    from itfuse.expr import make, toposort
+    from itfuse.expr import make
+    from itfuse.wording import toposort
 
     for node in toposort((array._node,)):
         if node in copies:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import itfuse as itf
-from itfuse.expr import toposort
 from itfuse.plan import make_plan
 from itfuse.testing import assert_same
+from itfuse.wording import toposort
 
 X, Y = itf.spec((1000,), "float32"), itf.spec((1000,), "float32")
 Z = itf.spec((1000,), "float64")

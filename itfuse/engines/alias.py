@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itfuse.errors import AliasError
-from itfuse.expr import Memory, Node, leaf_names, toposort
+from itfuse.expr import Memory, Node
 from itfuse.plan.stages import Input, Plan, Stage
+from itfuse.wording import leaf_names, toposort
 
 
 def span(memory: Memory, shape: tuple[int, ...], itemsize: int) -> tuple[int, int]:
@@ -74,7 +75,11 @@ def _place(plan: Plan, node: Node) -> int:
 
 def _in_place(stage: Stage, i: Input, node: Node, output: Node) -> bool:
     """Whether every element reads only its own place, if both begin at the same address."""
-    if stage.primitive != "transform":
+    # A row program has read all of a row before it writes the first element of it.
+    whole = stage.primitive == "transform" or (
+        stage.primitive == "rows" and output.size == stage.size
+    )
+    if not whole:
         return False
     one = node.size == 1 and stage.size == 1
     return node.dtype.itemsize == output.dtype.itemsize and (i.layout == "linear" or one)

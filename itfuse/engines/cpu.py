@@ -22,18 +22,12 @@ import numpy as np
 
 from itfuse.config import setting
 from itfuse.engines.ready import Ready
-from itfuse.engines.tree import Leaves, combine_leaves
+from itfuse.engines.rows import RowsBuilt
+from itfuse.engines.tape import BLOCK, Block, Tape, block_shape, runs, view
+from itfuse.engines.tree import Leaves, Operator, combine_leaves
 from itfuse.expr import Memory
-from itfuse.ops import OPS
-from itfuse.plan.order import LARGE_LEAF, leaf
-from itfuse.plan.stages import Program, Stage
-
-BLOCK = max(LARGE_LEAF, 1 << 18)
-"""Elements of a block, whole leaves. A few buffers of it stay in the last-level cache. Smaller ones
-would fit the inner caches, but NumPy gives up the interpreter lock in every call, and handing it
-over costs more than it wins (2 cores, abs and sum: 2**16 29 ms, 2**18 17 ms, 2**20 19 ms)."""
-
-Block = tuple[Any, ...]  # an index into arrays of the shape `stage.dims`
+from itfuse.plan.order import leaf
+from itfuse.plan.stages import Stage, fields
 
 
 class CpuBuilt:
@@ -46,7 +40,7 @@ class CpuBuilt:
     def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
         """Run over `operands` (arrays and scalars, one for each stage input) into `outputs`."""
         with np.errstate(all="ignore"):  # NumPy's values without its warnings
-            arrays = [_view(stage, at, x) for at, x in enumerate(operands)] if stage.size else []
+            arrays = [view(stage, at, x) for at, x in enumerate(operands)] if stage.size else []
             if stage.primitive == "transform":
                 self._transform(stage, arrays, outputs)
             else:
@@ -81,146 +75,54 @@ class CpuBuilt:
         self, stage: Stage, operands: list[Any], arrays: list[Any], outputs: list[Any]
     ) -> None:
         assert self.finish is not None
-        rows = [OPS[one.op] for one in stage.combine]
+        ops = [Operator(one) for one in stage.combine]
+        kinds = [name for name, _ in fields(stage.combine)]
         span = leaf(stage.size)
-        partials = [np.empty(-(-stage.size // span), one.dtype) for one in stage.combine]
+        partials = [op.nothing((-(-stage.size // span),)) for op in ops]
         cut = _cutter(stage, arrays)
 
         def work(numbers: Iterator[int]) -> None:
             scratch = self.element.scratch()
-            leaves = [Leaves(row, p, span) for row, p in zip(rows, partials, strict=True)]
+            leaves = [Leaves(op, p, span) for op, p in zip(ops, partials, strict=True)]
             whole: list[Any] = []
             for number in numbers:
                 filled = 0
                 blocks = list(_blocks(stage, number))
                 for block in blocks:
-                    shape = _block_shape(stage.dims, block)
-                    values = self.element.run(cut(block), scratch(shape), None)
+                    shape = block_shape(stage.dims, block)
+                    size = math.prod(shape)
+                    position = None
+                    if self.element.places:
+                        start = number * BLOCK + filled
+                        position = np.arange(start, start + size).reshape(shape)
+                    values = self.element.run(cut(block), scratch(shape), None, position=position)
                     if len(blocks) == len(shape) == 1:
                         values = [v if np.shape(v) == shape else np.full(shape, v) for v in values]
                         break
                     # Gathered first, so that the order of a sum does not depend on strides.
-                    whole = whole or [np.empty(BLOCK, one.dtype) for one in stage.combine]
-                    size = math.prod(shape)
+                    whole = whole or [np.empty(BLOCK, kind) for kind in kinds]
                     for buffer, value in zip(whole, values, strict=True):
                         buffer[filled : filled + size].reshape(shape)[...] = value
                     filled += size
                 else:
                     values = [one[:filled] for one in whole]
-                for one, value in zip(leaves, values, strict=True):
-                    one.add(number * (BLOCK // span), value)
+                given = iter(values)
+                for one in leaves:
+                    one.add(number * (BLOCK // span), tuple(next(given) for _ in one.op.dtypes))
             for one in leaves:
                 one.finish()
 
         _in_parallel(work, -(-stage.size // BLOCK), least=_REDUCED)
-        combined = [combine_leaves(row, p) for row, p in zip(rows, partials, strict=True)]
+        combined = [
+            field for op, p in zip(ops, partials, strict=True) for field in combine_leaves(op, p)
+        ]
         fixed = [
-            x.reshape(-1)[0] if i.layout == "fixed" and i.kind != "scalar" else x
+            x.reshape(-1)[0] if i.kind != "scalar" and x.size else x
             for i, x in zip(stage.inputs, operands, strict=True)
         ]
-        done = self.finish.run(fixed, self.finish.scratch(1)(()), None, combined)
+        done = self.finish.run(fixed, self.finish.scratch(1)(()), None, combined=combined)
         for out, value in zip(outputs, done, strict=True):
             out[...] = value
-
-
-class Tape:
-    """A Program with buffers assigned: a buffer is free again after its value's last use."""
-
-    def __init__(self, program: Program) -> None:
-        self.results = program.results
-        self.length = len(program.instrs)
-        last = {arg: at for at, instr in enumerate(program.instrs) for arg in instr.args}
-        last.update(dict.fromkeys(program.results, self.length))
-        free: dict[str, list[int]] = {}
-        buffer: dict[int, int] = {}
-        self.dtypes: list[str] = []
-        self.sources: list[tuple[int, int, bool]] = []  # position, slot, whether combined
-        self.steps: list[tuple[int, Any, tuple[int, ...], int]] = []
-        for at, instr in enumerate(program.instrs):
-            if instr.op not in OPS:
-                self.sources.append((at, instr.slot, instr.op == "combined"))
-                continue
-            pool = free.setdefault(instr.dtype, [])
-            if not pool:
-                pool.append(len(self.dtypes))
-                self.dtypes.append(instr.dtype)
-            buffer[at] = pool.pop()
-            self.steps.append((at, OPS[instr.op].numpy, instr.args, buffer[at]))
-            # Freed only now: an op never writes over its own operands.
-            for arg in set(instr.args):
-                if last[arg] == at and arg in buffer:
-                    free[program.instrs[arg].dtype].append(buffer[arg])
-
-    def scratch(self, size: int = BLOCK) -> Callable[[tuple[int, ...]], list[Any]]:
-        """Return a function that gives this thread's buffers in the shape of a block."""
-        own = _borrow(self.dtypes, size)
-        full = (size,)
-
-        def shaped(shape: tuple[int, ...]) -> list[Any]:
-            if shape == full:
-                return own
-            count = math.prod(shape)
-            return [one[:count].reshape(shape) for one in own]
-
-        return shaped
-
-    def run(
-        self,
-        inputs: list[Any],
-        buffers: list[Any],
-        places: list[Any] | None,
-        combined: list[Any] | None = None,
-    ) -> list[Any]:
-        """Evaluate one block.
-
-        Parameters
-        ----------
-        inputs : list
-            For each stage input its elements of this block (or the one element, or scalar).
-        buffers : list of numpy.ndarray
-            From `scratch`, in the block's shape.
-        places : list of numpy.ndarray, optional
-            Where the results may be written directly.
-        combined : list, optional
-            The combined values of a reduction.
-        """
-        values: list[Any] = [None] * self.length
-        for at, slot, is_combined in self.sources:
-            values[at] = combined[slot] if is_combined and combined else inputs[slot]
-        goal = dict(zip(self.results, places, strict=True)) if places else {}
-        for at, numpy, args, spot in self.steps:
-            out = values[at] = goal.get(at, buffers[spot])
-            numpy(*[values[arg] for arg in args], out=out)
-        return [values[at] for at in self.results]
-
-
-_buffers = threading.local()
-
-
-def _borrow(dtypes: list[str], size: int) -> list[Any]:
-    """Return buffers that this thread keeps: fresh memory costs a page fault every 4 KiB."""
-    if size != BLOCK:
-        return [np.empty(size, dtype) for dtype in dtypes]
-    kept: dict[str, list[Any]] = _buffers.__dict__
-    taken: dict[str, int] = {}
-    own = []
-    for dtype in dtypes:
-        at = taken[dtype] = taken.get(dtype, -1) + 1
-        pool = kept.setdefault(dtype, [])
-        if at == len(pool):
-            pool.append(np.empty(BLOCK, dtype))
-        own.append(pool[at])
-    return own
-
-
-def _view(stage: Stage, at: int, operand: Any) -> Any:
-    source = stage.inputs[at]
-    if source.kind == "scalar":
-        return operand
-    if source.layout == "linear":
-        return operand.reshape(stage.dims)
-    steps = source.strides if source.layout == "strided" else (0,) * len(stage.dims)
-    return np.lib.stride_tricks.as_strided(operand, stage.dims, steps, writeable=False)
 
 
 def _cutter(stage: Stage, arrays: list[Any]) -> Callable[[Block], list[Any]]:
@@ -244,31 +146,7 @@ def _cutter(stage: Stage, arrays: list[Any]) -> Callable[[Block], list[Any]]:
 
 def _blocks(stage: Stage, number: int) -> Iterator[Block]:
     """Cut block `number` of the domain into rectangles of `dims`, in order."""
-    return _runs(stage.dims, number * BLOCK, min((number + 1) * BLOCK, stage.size), ())
-
-
-def _runs(dims: tuple[int, ...], start: int, stop: int, outer: tuple[int, ...]) -> Iterator[Block]:
-    if len(dims) == 1:
-        yield (*outer, slice(start, stop))
-        return
-    inner = math.prod(dims[1:])
-    first, head = divmod(start, inner)
-    last, tail = divmod(stop, inner)
-    if first == last:
-        yield from _runs(dims[1:], head, tail, (*outer, first))
-        return
-    if head:
-        yield from _runs(dims[1:], head, inner, (*outer, first))
-        first += 1
-    if first < last:
-        yield (*outer, slice(first, last))
-    if tail:
-        yield from _runs(dims[1:], 0, tail, (*outer, last))
-
-
-def _block_shape(dims: tuple[int, ...], block: Block) -> tuple[int, ...]:
-    cut = [range(n)[b] for n, b in zip(dims, block, strict=False) if isinstance(b, slice)]
-    return (*(len(r) for r in cut), *dims[len(block) :])
+    return runs(stage.dims, number * BLOCK, min((number + 1) * BLOCK, stage.size))
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}
@@ -340,9 +218,9 @@ class CpuEngine:
     name = "cpu"
     ready = CpuReady
 
-    def build(self, stage: Stage) -> CpuBuilt:
+    def build(self, stage: Stage) -> CpuBuilt | RowsBuilt:
         """Prepare a stage."""
-        return CpuBuilt(stage)
+        return RowsBuilt(stage, _in_parallel) if stage.by_rows else CpuBuilt(stage)
 
     def build_key(self) -> tuple[Any, ...]:
         """Return what decides a build beside the stage."""

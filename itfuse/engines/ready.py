@@ -18,9 +18,10 @@ import numpy as np
 from itfuse.cache import BUILT
 from itfuse.engines import alias
 from itfuse.errors import DeviceError, DTypeError, ShapeError
-from itfuse.expr import Memory, Node, text
+from itfuse.expr import Memory, Node
 from itfuse.ops import INPUT
 from itfuse.plan.stages import Plan
+from itfuse.wording import text
 
 MISS: Any = type("Miss", (), {"__repr__": lambda _: "MISS"})()
 """What a direct call returns, having done nothing, for arguments it was not made for."""

@@ -21,10 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from itfuse.dtypes import DTYPES
-from itfuse.expr import call_of, template_of
+from itfuse.expr import template_of
 from itfuse.lower.layout import StateLayout, state_layout
-from itfuse.ops import OPS
-from itfuse.plan.stages import Instr, Program, Stage
+from itfuse.ops import FOLDS, OPS
+from itfuse.plan.stages import Combine, Instr, Program, Stage
+from itfuse.wording import call_of
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def lower(stage: Stage, name: str) -> Lowered:
     pointers = tuple(s for s in element_slots if stage.inputs[s].layout == "linear")
     rest = tuple(s for s in element_slots if s not in pointers)
     on_pointers = not any(stage.inputs[s].layout == "strided" for s in element_slots)
+    on_pointers = on_pointers and not places(stage.element)
     finish_slots = stage.finish.slots if stage.finish else ()
     state = state_layout(stage, element_slots)
     map_state = state_layout(stage, rest, filler=False)
@@ -105,9 +107,12 @@ def lower(stage: Stage, name: str) -> Lowered:
 
 def prelude(stage: Stage) -> str:
     """Write the helpers of the ops that the stage uses, each once."""
-    used = [i.op for p in (stage.element, stage.finish) if p for i in p.instrs if i.op in OPS]
-    used += [c.op for c in stage.combine]
-    helpers = dict.fromkeys(OPS[op].helper for op in used if OPS[op].helper)
+    rows = []
+    for phase in stage.phases:
+        for program in (phase.element, phase.finish):
+            rows += [OPS[i.op] for i in program.instrs if i.op in OPS] if program else []
+        rows += [FOLDS[c.op] if c.op in FOLDS else OPS[c.op] for c in phase.combine]
+    helpers = dict.fromkeys(row.helper for row in rows if row.helper)
     return "".join(text.lstrip("\n") for text in helpers)
 
 
@@ -156,12 +161,29 @@ def comment(program: Program, target: str) -> str:
 _SAID = 80
 
 
+def combine_lines(combine: tuple[Combine, ...], a: str, b: str, to: str) -> list[str]:
+    """Write statements that combine members of `a` and `b` into those of `to`, a copy of `a`."""
+    lines = []
+    at = 0
+    for one in combine:
+        count = len(one.fields)
+        if one.op in FOLDS:
+            mine, other = (", ".join(f"{what}r{at + k}" for k in range(count)) for what in (to, b))
+            code = FOLDS[one.op].cpp["merge"].format(a=mine, b=other)
+            lines.append(f"  {code};  // {one.op}\n")
+        else:
+            code = expression(one.op, [f"{a}r{at}", f"{b}r{at}"], [one.dtype] * 2, one.dtype)
+            lines.append(f"  {to}r{at} = {code};  // {one.op}\n")
+        at += count
+    return lines
+
+
 def statements(program: Program, values: dict[int, str]) -> list[str]:
     """One statement a node; `values` gives the C++ of loads, scalars and combined values."""
     lines: list[str] = []
     written: list[str] = []
     for at, instr in enumerate(program.instrs):
-        if instr.op in ("load", "scalar", "combined"):
+        if instr.op not in OPS:
             values.setdefault(at, _source(instr))
             written.append(values[at])
             continue
@@ -175,9 +197,14 @@ def statements(program: Program, values: dict[int, str]) -> list[str]:
 
 
 def _source(instr: Instr) -> str:
-    return {"load": f"x{instr.slot}", "scalar": f"s.k{instr.slot}"}.get(
-        instr.op, f"a.r{instr.slot}"
-    )
+    return {
+        "load": f"x{instr.slot}",
+        "scalar": f"s.k{instr.slot}",
+        "combined": f"a.r{instr.slot}",
+        "row": f"q{instr.slot}",
+        "constant": f"({DTYPES[instr.dtype].cpp}){instr.slot}",
+        "position": "position",
+    }[instr.op]
 
 
 def _body(program: Program, result: str) -> str:
@@ -202,12 +229,19 @@ def _element(stage: Stage, layout: StateLayout) -> str:
     lines.append(_state("ElementState"))
     lines.append("  const long long i = *static_cast<const long long*>(index);\n")
     lines.append("  Item* const result = static_cast<Item*>(out);\n")
+    if places(stage.element):
+        lines.append("  const long long position = i;\n")
     lines.append(index_text(stage, layout.rank))
     for slot in layout.slots:
         lines.append(load_text(stage, slot))
     lines.append(_body(stage.element, "result"))
     lines.append("}\n")
     return "".join(lines)
+
+
+def places(program: Program) -> bool:
+    """Whether a program asks for the place of its element."""
+    return any(instr.op == "position" for instr in program.instrs)
 
 
 def index_type(stage: Stage) -> str:
@@ -252,6 +286,12 @@ def load_text(stage: Stage, slot: int) -> str:
     return f"  const {cpp} x{slot} = {at};\n"
 
 
+def single_index(stage: Stage, slots: Sequence[int]) -> str:
+    """Write the index that the epilogue of a whole reduction reads arrays of one element at."""
+    linear = any(stage.inputs[slot].layout == "linear" for slot in slots)
+    return "  const long long i = 0;\n" if linear else ""
+
+
 def _map(stage: Stage, layout: StateLayout, pointers: tuple[int, ...]) -> str:
     lines = []
     state = ""
@@ -287,10 +327,9 @@ def _combine(stage: Stage) -> str:
         "  const Item b = *static_cast<const Item*>(y);\n",
         "  Item* const result = static_cast<Item*>(out);\n",
     ]
-    for at, one in enumerate(stage.combine):
-        code = expression(one.op, [f"a.r{at}", f"b.r{at}"], [one.dtype] * 2, one.dtype)
-        lines.append(f"  result->r{at} = {code};  // {one.op}\n")
-    lines.append("}\n")
+    if any(one.op in FOLDS for one in stage.combine):
+        lines.append("  *result = a;\n")
+    lines += [*combine_lines(stage.combine, "a.", "b.", "result->"), "}\n"]
     return "".join(lines)
 
 
@@ -303,6 +342,7 @@ def _finish(stage: Stage, layout: StateLayout) -> str:
         _state("FinishState"),
         "  const Item a = *static_cast<const Item*>(accumulator);\n",
         "  Out* const result = static_cast<Out*>(out);\n",
+        single_index(stage, layout.slots),
     ]
     for slot in layout.slots:
         lines.append(load_text(stage, slot))

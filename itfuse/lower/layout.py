@@ -88,7 +88,8 @@ class StateLayout:
             if stage.inputs[slot].layout == "strided":
                 values += stage.inputs[slot].strides
         if self.whole:
-            values += [*outputs, stage.size, *extra]
+            shape = (stage.rows, stage.length) if stage.by_rows else ()
+            values += [*outputs, stage.size, *shape, *extra]
         elif not values and self.fields:
             values.append(0)
         return values
@@ -133,7 +134,10 @@ def state_layout(
     if whole:
         for at, output in enumerate(stage.outputs):
             fields.append((f"{DTYPES[output.dtype].cpp}* y{at};", "Q"))
-        fields += [("long long n;", "q"), *extra]
+        fields.append(("long long n;", "q"))
+        if stage.by_rows:
+            fields += [("long long rows;", "q"), ("long long length;", "q")]
+        fields += extra
     if not fields and filler:
         fields.append(("long long unused;", "q"))
     return StateLayout(tuple(slots), tuple(fields), rank, whole, len(extra))

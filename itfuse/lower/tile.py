@@ -186,6 +186,10 @@ class TileKernel:
         Stage -> blocks, for a kernel that does not walk the flat domain.
     needs : Needs, optional
         What the aligned variant asks of a launch.
+    partials : callable, optional
+        Stage -> number of partial results, if it is not that of the blocks.
+    counters : callable, optional
+        Stage -> how many counts of finished blocks the kernel needs, if not one.
     """
 
     symbol: str
@@ -196,6 +200,8 @@ class TileKernel:
     partial: int = 0
     grid: Callable[[Stage], int] | None = None
     needs: Needs | None = None
+    partials: Callable[[Stage], int] | None = None
+    counters: Callable[[Stage], int] | None = None
 
     def __post_init__(self) -> None:
         if self.state.size > MOST_BYTES:

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from itfuse import ops
 from itfuse.dtypes import DTYPES
-from itfuse.lower.cpp import comment, expression, index_text, load_text, prelude, struct_text
+from itfuse.lower.accumulator import item_dtype, item_functions, item_struct
+from itfuse.lower.cpp import (
+    comment,
+    index_text,
+    load_text,
+    places,
+    prelude,
+    single_index,
+    struct_text,
+)
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import (
     ROW,
@@ -116,22 +124,21 @@ def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
     extra = (("Item* partial;", "Q"), ("unsigned* finished;", "Q"))
     state = state_layout(stage, slots, whole=True, extra=extra)
     symbol = f"{name}_reduce"
-    members = [DTYPES[one.dtype].cpp for one in stage.combine]
     source = "".join([
         prelude(stage),
         access(aligned),
         ROW if stage.strided else "",
         _SHUFFLE,
         _FRESH,
-        struct_text("Item", [f"{cpp} r{at};" for at, cpp in enumerate(members)]),
-        _item_functions(stage),
+        item_struct(stage.combine),
+        item_functions(stage.combine),
         _BLOCK_TREE,
         struct_text("State", [declaration for declaration, _ in state.fields]),
         comment(stage.element, "r{at}") + _one(stage, state),
         _combined(stage) + comment(stage.finish, "y{at}"),
         _kernel(stage, state, aligned).replace("SYMBOL", symbol),
     ])  # fmt: skip
-    partial = np.dtype([(f"r{k}", c.dtype) for k, c in enumerate(stage.combine)], align=True)
+    partial = item_dtype(stage.combine)
     needs = needs_of(stage, stage.element.slots, _lanes(stage), outputs=False) if aligned else None
     return TileKernel(symbol, source, state, THREADS, 0, partial.itemsize, needs=needs)
 
@@ -142,41 +149,7 @@ def _combined(stage: Stage) -> str:
     )
 
 
-def _literal(combine: str, dtype: str) -> str:
-    """Return the operator's identity as C++ that needs no header."""
-    value = ops.identity(combine, np.dtype(dtype))
-    cpp = DTYPES[dtype].cpp
-    if dtype == "float32":
-        return f"__int_as_float({int(value.view(np.int32))})"
-    if dtype == "float64":
-        return f"__longlong_as_double({int(value.view(np.int64))}ll)"
-    if dtype == "int64":  # its least value has no literal
-        return f"(long long){int(value) % 2**64}ull"
-    suffix = "ull" if dtype == "uint64" else ""
-    return f"({cpp}){int(value)}{suffix}"
-
-
-def _each(stage: Stage, line: str) -> str:
-    return "".join("  " + line.replace("#", str(at)) + "\n" for at in range(len(stage.combine)))
-
-
-def _item_functions(stage: Stage) -> str:
-    identity = "".join(
-        f"  a.r{at} = {_literal(one.op, one.dtype)};\n" for at, one in enumerate(stage.combine)
-    )
-    combine = ""
-    for at, one in enumerate(stage.combine):
-        code = expression(one.op, [f"a.r{at}", f"b.r{at}"], [one.dtype] * 2, one.dtype)
-        combine += f"  r.r{at} = {code};  // {one.op}\n"
-    shuffle = _each(stage, "a.r# = from_lane(a.r#, distance);")
-    fresh = _each(stage, "a.r# = fresh(&p->r#);")
-    head = "__device__ __forceinline__ Item"
-    return (
-        f"{head} identity() {{\n  Item a;\n{identity}  return a;\n}}\n"
-        f"{head} combine(const Item& a, const Item& b) {{\n  Item r;\n{combine}  return r;\n}}\n"
-        f"{head} from_lane(Item a, int distance) {{\n{shuffle}  return a;\n}}\n"
-        f"{head} fresh(const Item* p) {{\n  Item a;\n{fresh}  return a;\n}}\n"
-    )
+_PLACE = "  const long long position = {};\n"
 
 
 def _one(stage: Stage, state: StateLayout) -> str:
@@ -185,6 +158,7 @@ def _one(stage: Stage, state: StateLayout) -> str:
     loads = "".join(load_text(stage, slot) for slot in slots)
     return (
         "__device__ __forceinline__ Item one(const State& s, const long long i) {\n"
+        f"{_PLACE.format('i') if places(stage.element) else ''}"
         f"{index_text(stage, state.rank)}  Item b;\n{loads}"
         f"{program_text(stage.element, 'b.r{at} = {value};')}  return b;\n}}\n"
     )
@@ -228,12 +202,14 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
         strided_loads(stage, slots, state.rank, aligned),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         "    Item b;\n",
+        _PLACE.format("begin + k") if places(stage.element) else "",
         element_values(stage, slots),
         program_text(stage.element, "b.r{at} = {value};", "    "),
         "    lane[k] = combine(lane[k], b);\n",
         "  }\n",
     ])  # fmt: skip
-    finish_loads = "".join(load_text(stage, slot) for slot in stage.finish.slots)
+    finish_loads = single_index(stage, stage.finish.slots)
+    finish_loads += "".join(load_text(stage, slot) for slot in stage.finish.slots)
     return "".join([
         f'extern "C" __global__ void __launch_bounds__({THREADS}, 2) SYMBOL(const State s) {{\n',
         f"  constexpr int V = {lanes};\n",

@@ -8,13 +8,14 @@ from typing import Any
 
 from itfuse.config import setting
 from itfuse.errors import NeedsBuffer
-from itfuse.expr import Node, text, toposort
+from itfuse.expr import Node
 from itfuse.ops import INPUT
 from itfuse.plan.fuse import fuse
 from itfuse.plan.primitives import choose
 from itfuse.plan.simplify import simplify
 from itfuse.plan.stages import Input, Instr, Note, Output, Plan, Program, Stage
 from itfuse.plan.verify import verify
+from itfuse.wording import text, toposort
 
 STEPS = ("simplify", "fuse", "choose")
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from itfuse import ops
 from itfuse.expr import Node, Shape
+from itfuse.plan.order import column_class, row_class
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,15 @@ class Instr:
     ----------
     op : str
         A row of the op table, or `load` (element of input `slot`), `scalar` (runtime scalar
-        `slot`) or `combined` (result `slot` of the stage's combine).
+        `slot`), `constant` (the integer `slot`), `position` (place of the element among those that
+        are reduced together), `combined` (field `slot` of what the phase combined) or `row` (value
+        `slot` of the row, from an earlier phase).
     args : tuple of int
         Positions of the operands.
     dtype : str
         Dtype of the value; it is rounded or wrapped to it at once.
     slot : int
-        Index into the stage's inputs or combined values; -1 for an op.
+        Index into the stage's inputs, combined fields or row values; -1 for an op.
     """
 
     op: str
@@ -58,10 +63,48 @@ class Program:
 
 @dataclass(frozen=True)
 class Combine:
-    """One associative operator of a reduction: a reduction row, and the accumulator's dtype."""
+    """One associative operator of a reduction.
+
+    Attributes
+    ----------
+    op : str
+        The row of the operator, or of a fold.
+    dtype : str
+        Dtype of what is combined; for a fold, of its first field.
+    """
 
     op: str
     dtype: str
+
+    @cached_property
+    def fields(self) -> tuple[tuple[str, Any], ...]:
+        """Dtype name and identity of every field of the accumulator; usually one."""
+        return ops.fields(self.op, self.dtype)
+
+
+def fields(combine: tuple[Combine, ...]) -> tuple[tuple[str, Any], ...]:
+    """Return dtype name and identity of every field of several operators, in order."""
+    return tuple(field for one in combine for field in one.fields)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One walk over the rows of a `rows` stage.
+
+    Attributes
+    ----------
+    element : Program
+        Inputs and row values of earlier phases -> the fields to combine; in the last phase, then
+        the elements to write.
+    combine : tuple of Combine
+        How the fields combine.
+    finish : Program or None
+        Combined fields, inputs and earlier row values -> further row values.
+    """
+
+    element: Program
+    combine: tuple[Combine, ...]
+    finish: Program | None
 
 
 @dataclass(frozen=True)
@@ -152,13 +195,14 @@ class Stage:
     Attributes
     ----------
     primitive : str
-        A row of plan/primitives.py: `transform` or `reduce`.
+        A row of plan/primitives.py: `transform`, `reduce`, `rows` or `columns`.
     element : Program
         The fused map before: inputs at an index -> values.
     combine : tuple of Combine
         For a reduction: how the element's results combine, one each.
     finish : Program or None
-        For a reduction: the fused map after: combined values -> outputs.
+        For a reduction: the fused map after: combined values -> outputs. For `rows` and `columns`
+        these three are of the last phase.
     inputs, outputs : tuple
         What is read and written.
     shape : tuple of int
@@ -167,6 +211,14 @@ class Stage:
         The domain with axes merged wherever every input allows it; one axis when all are linear.
     strategy : str
         How the engine runs it; empty before it is chosen.
+    axes : tuple of int
+        For `rows` and `columns`: the axes of `shape` that are reduced. Not part of the key.
+    kept : int
+        For `rows` and `columns`: how many of `dims` are not reduced; these come first.
+    before : tuple of Phase
+        For `rows`: the phases before the last.
+    written : tuple of int
+        For `rows` and `columns`: the row values that are outputs, after the element outputs.
     """
 
     primitive: str
@@ -178,6 +230,43 @@ class Stage:
     shape: Shape
     dims: Shape
     strategy: str = ""
+    axes: tuple[int, ...] = ()
+    kept: int = 0
+    before: tuple[Phase, ...] = ()
+    written: tuple[int, ...] = ()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """All walks over the rows, the last included."""
+        return (*self.before, Phase(self.element, self.combine, self.finish))
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether it is one of the primitives with rows."""
+        return self.primitive in ("rows", "columns")
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return math.prod(self.dims[: self.kept])
+
+    @property
+    def length(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.dims[self.kept :])
+
+    @cached_property
+    def size_class(self) -> tuple[object, ...]:
+        """How rows are shared out among threads; kernels know it, so it is part of the key."""
+        if self.primitive == "columns":
+            return column_class(self.length, self.rows)
+        walks = bool(self.before) or self.element_outputs > 0
+        return row_class(self.length, walks) if self.by_rows else ()
+
+    @property
+    def element_outputs(self) -> int:
+        """How many of the outputs have an element for each of the domain."""
+        return len(self.outputs) - len(self.written) if self.by_rows else len(self.outputs)
 
     @cached_property
     def key(self) -> Key:
@@ -193,6 +282,7 @@ class Stage:
                 tuple(o.dtype for o in self.outputs),
                 len(self.dims) if self.strided else 1,
                 self.wide,
+                *((self.kept, self.before, self.written, self.size_class) if self.by_rows else ()),
             )
         )
 
@@ -215,8 +305,12 @@ class Stage:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of every array input, each counted once."""
-        return sum(i.bytes for i in self.inputs)
+        """Bytes of every array input, each counted once, also where it is read in two ways."""
+        most: dict[object, int] = {}
+        for i in self.inputs:
+            if i.kind != "scalar":
+                most[i.source] = max(most.get(i.source, 0), i.bytes)
+        return sum(most.values())
 
     @property
     def bytes_written(self) -> int:

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import Array, engines, ops
+from itfuse import Array, engines
 from itfuse.cache import digest
 from itfuse.dtypes import DTYPES
 from itfuse.lower import lower_tile
 from itfuse.lower.cpp import Lowered, lower
 from itfuse.lower.tile import TileKernel
 from itfuse.plan import make_plan
-from itfuse.plan.stages import Plan, Stage
+from itfuse.plan.stages import Plan, Stage, fields
 from support.host_cpp import HostError, HostLibrary
 
 GUARD = 64
@@ -50,7 +50,9 @@ class HostEngine:
 
     def __init__(self, plans: Iterable[Plan]) -> None:
         self.stages = {digest(s): s for plan in plans for s in plan.stages}
-        self.lowered = {key: lower(stage, f"h_{key}") for key, stage in self.stages.items()}
+        self.lowered = {
+            key: lower(stage, f"h_{key}") for key, stage in self.stages.items() if not stage.by_rows
+        }
         self.tiles: dict[str, list[TileKernel]] = {}
         self.ran = {True: 0, False: 0}  # launches of aligned and of other variants
         sources = []
@@ -92,7 +94,7 @@ class HostEngine:
         item = struct_of(stage.element.result_dtypes)
         if stage.primitive == "reduce":
             assert stage.finish is not None
-            init = tuple(ops.identity(one.op, np.dtype(one.dtype)) for one in stage.combine)
+            init = tuple(neutral for _, neutral in fields(stage.combine))
             got = self.library.reduce(
                 lowered.name, lowered.state.pack(stage, raw), stage.size, item, init,
                 lowered.finish_state.pack(stage, raw), struct_of(stage.finish.result_dtypes),

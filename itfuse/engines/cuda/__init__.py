@@ -70,13 +70,12 @@ def _probe() -> tuple[str, dict[str, str]]:
             f"{properties['minor']}, "
             f"{properties['totalGlobalMem'] / 2**30:.0f} GiB"
         )
-    try:
-        compute = importlib.import_module("cuda.compute")
-        found["cuda-cccl"] = importlib.import_module("importlib.metadata").version("cuda-cccl")
-    except Exception as why:
-        return f"cuda.compute cannot be imported ({why}); {_INSTALL}", found
-    if not compute._BINDINGS_AVAILABLE:
-        return f"cuda.compute finds no bindings for this CUDA version; {_INSTALL}", found
+    metadata = importlib.import_module("importlib.metadata")
+    for package in ("cuda-cccl", "cuda-core"):  # imported when something is compiled with them
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return f"{package} is not installed; {_INSTALL}", found
     return "", found
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import cupy
 
 from itfuse.cache import digest
-from itfuse.engines.cuda.cub import CubBuilt
 from itfuse.engines.cuda.fast import CudaReady
 from itfuse.engines.cuda.scratch import is_capturing, keep
 from itfuse.engines.cuda.tile import TileBuilt
@@ -18,6 +18,9 @@ from itfuse.expr import Memory
 from itfuse.lower import lower_tile
 from itfuse.lower.cpp import lower
 from itfuse.plan.stages import Stage
+
+if TYPE_CHECKING:
+    from itfuse.engines.cuda.cub import CubBuilt
 
 
 def _allocate(nbytes: int) -> tuple[int, Any]:
@@ -73,7 +76,9 @@ class CudaEngine:
         if stage.strategy == "tile":
             variant = functools.partial(lower_tile, stage, name)
             return CudaBuilt(TileBuilt(variant, self.arch))
-        return CudaBuilt(CubBuilt(stage, lower(stage, name), self.arch))
+        # cuda.compute takes a while to import, and the tile kernels do without it.
+        cub = importlib.import_module("itfuse.engines.cuda.cub")
+        return CudaBuilt(cub.CubBuilt(stage, lower(stage, name), self.arch))
 
     def source(self, stage: Stage) -> str:
         """Return the C++ generated for a stage."""
