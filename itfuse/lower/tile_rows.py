@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from itfuse.dtypes import DTYPES
+from itfuse.lower.accumulator import item_dtype
 from itfuse.lower.cpp import places, struct_text
-from itfuse.lower.row_shapes import ABREAST, RowShape
+from itfuse.lower.row_shapes import ABREAST, DEEP, RowShape
 from itfuse.lower.rows import (
     TAKE,
     arrays,
@@ -75,6 +76,9 @@ def _staged(stage: Stage, shape: RowShape) -> tuple[RowShape, Tiles | None]:
     size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in linear)
     outputs = stage.element_outputs
     wished = min(8, shape.lanes) if shape.kind == "lanes" else 1
+    largest = max((item_dtype(p.combine).itemsize for p in stage.phases if p.combine), default=0)
+    while wished > 1 and wished * largest > DEEP:
+        wished //= 2
     while True:
         mine = RowShape("lanes", shape.lanes, wished) if shape.kind == "lanes" else shape
         tiles = Tiles(linear, outputs, mine.block * mine.vectors * LANES)
