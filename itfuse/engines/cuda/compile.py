@@ -79,7 +79,6 @@ def _key(source: str, arch: str, kind: str) -> tuple[object, ...]:
     return (FORMAT, kind, arch, sorted(_OPTIONS[kind].items()), source)
 
 
-
 def runs_on(arch: str) -> list[str]:
     """Return the architectures whose machine code runs on `arch`, the best first.
 

@@ -196,7 +196,7 @@ class StatefulOp(RawOp):
 
     def fill(self, code: bytes) -> None:
         """Give it its code, before anything is built with it."""
-        self._ltoir = code
+        self._ltoir = code  # type: ignore[misc]  # RawOp's slot
 
 
 class Bound:
