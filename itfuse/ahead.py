@@ -69,8 +69,8 @@ def arguments(signature: str) -> list[Any]:
             raise ConfigError(f"signature {signature!r}: not understood from {signature[at:]!r} on")
         at = match.end()
         kind, dims = match.groups()
-        axes = None if dims is None else [one.strip() for one in dims.split(",")] if dims else []
-        parsed.append((kind, axes))
+        axes = None if dims is None else [one.strip() for one in dims.split(",")]
+        parsed.append((kind, [] if axes == [""] else axes))
     sizes = _sizes(signature, [axes for _, axes in parsed if axes])
     return [_placeholder(signature, kind, axes, sizes) for kind, axes in parsed]
 
