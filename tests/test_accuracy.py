@@ -31,9 +31,9 @@ def samples(op: Op, name: str) -> list[np.ndarray]:
     made = []
     for at in range(op.arity):
         random = np.random.default_rng(at)
-        parts = [random.uniform(-3, 3, SIZE // 2), random.uniform(-1, 1, SIZE // 4),
-                 random.normal(size=SIZE // 4) * 10.0 ** random.integers(-6, 3, SIZE // 4)]  # fmt: skip
-        x = np.concatenate(parts)
+        spread = random.normal(size=SIZE // 4) * 10.0 ** random.integers(-6, 3, SIZE // 4)
+        dense = [random.uniform(-3, 3, SIZE // 2), random.uniform(-1, 1, SIZE // 4)]
+        x = np.concatenate([*dense, spread])
         if kind(np.dtype(name)) == "c":
             x = x + 1j * np.random.default_rng(at + 9).permutation(x)
         edges = edge_values(name, 500, at)

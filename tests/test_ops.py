@@ -285,6 +285,8 @@ def test_promotion_of_every_pair_is_numpys(name: str) -> None:
         if not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray):
             continue
         first = (np.ones(2, bool),) if name == "where" else ()
+        if first and left in python and right == "bfloat16":
+            continue  # NumPy gives float32, and bfloat16 for the operands in the other order
         try:
             want = getattr(np, name)(*first, a, b).dtype
         except TypeError:
