@@ -210,6 +210,8 @@ def _unroll(stage: Stage) -> int:
     slots = stage.element.slots
     if by_layout(stage, slots, "strided"):
         return 1
+    if any(np.dtype(one.dtype).itemsize > 8 for one in stage.combine):
+        return 2  # a vector of complex128 is four loads already
     return 8 if len(by_layout(stage, slots, "linear")) <= 2 else 4
 
 
