@@ -385,6 +385,7 @@ for _name, _c, _ulp, _doc, _aliases in (
     _elementwise(_name, 1, _doc, getattr(np, _name),
                  {"f": f"{_c}{{s}}({{0}})"} | ({"c": _template} if _template else {}),
                  ulp=_ulp, ulp_c=_ulp_c, aliases=_aliases,
+                 numpy_c=reference.complex_log1p if _name == "log1p" else None,
                  helper={"c": _helpers} if _template else {})  # fmt: skip
 _elementwise("arctan2", 2, "Angle of the point (x2, x1), in radians.", np.arctan2,
              {"f": "atan2{s}({0}, {1})"}, ulp=5, aliases=("atan2",))  # fmt: skip

@@ -86,6 +86,15 @@ class ComplexMultiply:
 COMPLEX_MULTIPLY = ComplexMultiply()
 
 
+def complex_log1p(z: Array, out: Array) -> Array:
+    """log(1 + z) without NumPy's loss near zero: |1 + z|^2 - 1 is x (2 + x) + y^2."""
+    np.log1p(z, out=out)
+    small = (np.abs(z.real) < 0.5) & (np.abs(z.imag) < 0.5)
+    x, y = z.real[small], z.imag[small]
+    out.real[small] = np.log1p(x * (2 + x) + y * y) / 2
+    return out
+
+
 def complex_square(x: Array, out: Array) -> Array:
     """Return `x * x`, each real product and sum rounded."""
     result: Array = COMPLEX_MULTIPLY(x, x, out)

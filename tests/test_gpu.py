@@ -16,7 +16,14 @@ import itfuse as itf
 from itfuse.cache import BUILT
 from itfuse.dtypes import DTYPES, kind
 from itfuse.ops import ELEMENTWISE, OPS, REDUCTION, Op
-from itfuse.testing import assert_same, edge_values, evaluate, exponents, random_expression
+from itfuse.testing import (
+    WIDER,
+    assert_same,
+    edge_values,
+    evaluate,
+    exponents,
+    random_expression,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -57,7 +64,7 @@ def test_every_op_and_dtype(op: Op, cp: Any) -> None:
         if op.arity == 3 and names[0] != "bool":
             continue
         values = [edge_values(name, SIZE, seed) for seed, name in enumerate(names)]
-        if op.name == "power":
+        if "power" in op.name:
             values[1] = exponents(*values)
         try:
             lazy = getattr(itf, op.name)(*values)
@@ -66,9 +73,27 @@ def test_every_op_and_dtype(op: Op, cp: Any) -> None:
         want = lazy.compute()
         got = getattr(itf, op.name)(*(cp.asarray(x) for x in values)).compute()
         error = 2 * op.error(DTYPES[lazy._node.srcs[-1].dtype.name].kind)
-        assert_same(got, want, error, f"{op.name}{names}")
+        assert_same(got, want, error, f"{op.name}{names}", op.scale)
         tried += 1
     assert tried > 1
+
+
+@pytest.mark.parametrize("name", [name for name in WIDER if name in DTYPES])
+def test_measured_errors_keep_to_the_bounds(name: str, cp: Any) -> None:
+    """Run with `-s` to see the largest error of every row on this GPU."""
+    from test_accuracy import ROWS as INEXACT
+    from test_accuracy import samples, too_far
+
+    wrong = []
+    for op in INEXACT:
+        operands = samples(op, name)
+        try:
+            lazy = getattr(itf, op.name)(*(cp.asarray(x) for x in operands))
+        except itf.DTypeError:
+            continue
+        if kind(lazy.dtype) in "fc":
+            wrong.append(too_far(op, operands, lazy.compute().get(), "gpu"))
+    assert not any(wrong), [one for one in wrong if one]
 
 
 @pytest.mark.parametrize("source", DTYPES)

@@ -32,8 +32,9 @@ numbers a unit is one of the result's magnitude. Where it says *of max(|y|, 1)*,
 zeros, near which only the absolute error is bounded. float16 and bfloat16 are computed in float32
 and rounded once more, as NumPy does, so that there the error is 1 at most.
 
-- A bound for a power of complex numbers grows with `|x2 log(x1)|`; the one given is for exponents
-  up to 8.
+- The error of a power of complex numbers grows with `|x2 log(x1)|`, and that of `exp2` with `|x|`;
+  the bound given is for exponents up to 8.
+- `log1p` of complex numbers is more accurate than NumPy's near zero.
 - A product of complex numbers rounds each real product and sum. NumPy's own vector code fuses some
   of them, depending on the machine and the memory layout.
 - The least or greatest of complex numbers of which several are NaN is one of these.

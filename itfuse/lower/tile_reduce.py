@@ -188,9 +188,9 @@ def _unroll(stage: Stage) -> int:
     slots = stage.element.slots
     if by_layout(stage, slots, "strided"):
         return 1
-    dtypes = [stage.inputs[slot].dtype for slot in by_layout(stage, slots, "linear")]
-    step = _lanes(stage) * sum(np.dtype(dtype).itemsize for dtype in dtypes)
-    return max(1, min(8, 128 // max(step, 1)))
+    if any(np.dtype(one.dtype).itemsize > 8 for one in stage.combine):
+        return 2  # a vector of complex128 is four loads already
+    return 8 if len(by_layout(stage, slots, "linear")) <= 2 else 4
 
 
 def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
