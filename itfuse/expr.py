@@ -223,6 +223,8 @@ def convert(node: Node, dtype: np.dtype[Any]) -> Node:
     """Return `node` as `dtype`."""
     if node.dtype == dtype:
         return node
+    if node.op is SCALAR and isinstance(node.arg, Deferred):
+        return make(SCALAR, (), dtype, (), node.arg.astype(dtype))
     if node.op is SCALAR:
         with np.errstate(all="ignore"):
             value = reference.astype(np.asarray(node.arg), np.empty((), dtype))
