@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from itfuse import composites, dtypes, reference
-from itfuse.rows import complex_cpp, elementwise
+from itfuse.rows import arithmetic_cpp, complex_cpp, elementwise
 from itfuse.rows import composites as more_composites
 
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
@@ -191,71 +191,21 @@ _elementwise("divide", 2, "True quotient; integers divide as floating point.", n
 _elementwise("floor_divide", 2, "Quotient rounded down; an integer over zero is zero.",
              np.floor_divide, {"f": "itf_floor_divide({0}, {1})", "i": "itf_floor_divide({0}, {1})",
                                "*": "{1} == 0 ? ({T})0 : ({T})({0} / {1})"},
-             symbol="//", dunder="floordiv", helper="""
-// Python's floor division. The least integer over -1 wraps to itself, as NumPy's does.
-template <typename T> __device__ __forceinline__ T itf_floor_divide(T a, T b) {
-  if (b == 0) return 0;
-  if (b == T(-1)) return (T)(0ull - (unsigned long long)a);
-  const T q = (T)(a / b);
-  return (T)(q - ((a % b != 0) && ((a < 0) != (b < 0))));
-}
-// The floating-point form follows CPython's float_divmod: exact remainder first, then a quotient
-// that is nudged to the nearest integer.
-template <typename F> __device__ __forceinline__ F itf_floor_divide_float(F a, F b) {
-  if (b == F(0)) return a / b;
-  F mod = fmod(a, b);
-  F div = (a - mod) / b;
-  if (mod != F(0) && ((b < F(0)) != (mod < F(0)))) div -= F(1);
-  if (div == F(0)) return copysign(F(0), a / b);
-  const F down = floor(div);
-  return div - down > F(0.5) ? down + F(1) : down;
-}
-template <> __device__ __forceinline__ float itf_floor_divide(float a, float b) {
-  return itf_floor_divide_float(a, b);
-}
-template <> __device__ __forceinline__ double itf_floor_divide(double a, double b) {
-  return itf_floor_divide_float(a, b);
-}
-""")  # fmt: skip
+             symbol="//", dunder="floordiv", helper=arithmetic_cpp.FLOOR_DIVIDE)  # fmt: skip
 _elementwise("remainder", 2, "Remainder with the divisor's sign; an integer modulo zero is zero.",
              np.remainder, {"f": "itf_remainder_float({0}, {1})", "i": "itf_remainder({0}, {1})",
                             "*": "{1} == 0 ? ({T})0 : ({T})({0} % {1})"},
-             symbol="%", dunder="mod", aliases=("mod",), helper="""
-template <typename T> __device__ __forceinline__ T itf_remainder(T a, T b) {
-  if (b == 0 || b == T(-1)) return 0;
-  const T r = (T)(a % b);
-  return (r != 0 && ((r < 0) != (b < 0))) ? (T)(r + b) : r;
-}
-template <typename F> __device__ __forceinline__ F itf_remainder_float(F a, F b) {
-  const F r = fmod(a, b);
-  if (b == F(0)) return r;
-  if (r == F(0)) return copysign(F(0), b);
-  return ((b < F(0)) != (r < F(0))) ? r + b : r;
-}
-""")  # fmt: skip
+             symbol="%", dunder="mod", aliases=("mod",),
+             helper=arithmetic_cpp.REMAINDER)  # fmt: skip
 _elementwise("fmod", 2, "Remainder with the sign of the dividend.", np.fmod, {
     "f": "fmod{s}({0}, {1})", "i": "itf_fmod({0}, {1})",
     "*": "{1} == 0 ? ({T})0 : ({T})({0} % {1})",
-}, helper="""
-template <typename T> __device__ __forceinline__ T itf_fmod(T a, T b) {
-  return (b == 0 || b == T(-1)) ? T(0) : (T)(a % b);
-}
-""")  # fmt: skip
+}, helper=arithmetic_cpp.FMOD)  # fmt: skip
 _elementwise("power", 2, "First operand to the power of the second.", np.power, {
     "f": "pow{s}({0}, {1})", "c": "itf_power({0}, {1})", "*": "itf_power({0}, {1})",
 }, symbol="**", dunder="pow", aliases=("pow",), ulp=9, ulp_c=1000,
-helper={"f": (), "c": (complex_cpp.EXP, complex_cpp.LOG, complex_cpp.POWER), "*": ("""
-// Exponentiation by squaring, wrapping. A negative exponent truncates 1 / a**-b.
-template <typename T> __device__ __forceinline__ T itf_power(T a, T b) {
-  if (b < 0) return a == 1 ? T(1) : a == T(-1) ? (b % 2 != 0 ? T(-1) : T(1)) : T(0);
-  unsigned long long base = (unsigned long long)a, result = 1;
-  for (unsigned long long e = (unsigned long long)b; e != 0; e >>= 1) {
-    if (e & 1) result *= base;
-    base *= base;
-  }
-  return (T)result;
-}
-""",)})  # fmt: skip
+helper={"f": (), "c": (complex_cpp.EXP, complex_cpp.LOG, complex_cpp.POWER),
+        "*": (arithmetic_cpp.POWER,)})  # fmt: skip
 _elementwise("negative", 1, "Minus the operand.", np.negative, {
     "f": "-{0}", "c": "-{0}", "*": "({T})(({W})0 - ({W}){0})",
 }, symbol="-", dunder="neg")  # fmt: skip
