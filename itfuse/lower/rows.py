@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.cpp import statements
+from itfuse.lower.accumulator import item_functions, item_struct
+from itfuse.lower.cpp import prelude, statements
 from itfuse.lower.layout import StateLayout, state_layout
-from itfuse.lower.tile import Needs
+from itfuse.lower.tile import Needs, access
 from itfuse.plan.order import LANES
-from itfuse.plan.stages import Phase, Program, Stage
+from itfuse.plan.stages import Phase, Program, Stage, fields
 
 SHUFFLES = """\
 // A value of the lane that is `distance` further, or of the lane `lane`.
@@ -215,3 +216,42 @@ def finish_text(stage: Stage, phase: Phase, first: int, item: str) -> str:
     declared = "".join(f"  {cpp} q{first + at};\n" for at, cpp in enumerate(kinds))
     stores = [f"q{first + at} = {{value}};" for at in range(len(kinds))]
     return f"{declared}  {{\n{given}{loads}{element_text(phase.finish, stores, '  ')}  }}\n"
+
+
+def row_head(stage: Stage, aligned: bool) -> str:
+    """Write what every kernel over rows begins with: helpers, accumulators, their functions."""
+    items = "".join(
+        item_struct(phase.combine, f"Item{q}")
+        + item_functions(phase.combine, f"Item{q}", str(q))
+        + _of_lane(phase, q)
+        for q, phase in enumerate(stage.phases)
+        if phase.combine
+    )
+    return prelude(stage) + access(aligned) + PIECE + SHUFFLES + FRESH + items
+
+
+def _of_lane(phase: Phase, q: int) -> str:
+    lines = "".join(
+        f"  a.r{at} = of_lane(a.r{at}, lane);\n" for at in range(len(fields(phase.combine)))
+    )
+    head = f"__device__ __forceinline__ Item{q} of_lane(Item{q} a, int lane)"
+    return f"{head} {{\n{lines}  return a;\n}}\n"
+
+
+TAKE = "      if (ALIGNED ? left > 0 : w < left) lane_of[w] = combine(lane_of[w], b);\n"
+"""Takes element `w` of a vector, `b`, if it is there."""
+
+
+def start_lanes(item: str, q: int) -> str:
+    """Write the accumulators of a thread's vector."""
+    return (
+        f"  {item} lane_of[{LANES}];\n"
+        f"#pragma unroll\n  for (int w = 0; w < {LANES}; ++w) lane_of[w] = identity{q}();\n"
+    )
+
+
+def combine_lanes(to: str) -> str:
+    """Write the combination of a thread's accumulators."""
+    return (
+        f"    {to} = combine(combine(lane_of[0], lane_of[1]), combine(lane_of[2], lane_of[3]));\n"
+    )
