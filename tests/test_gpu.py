@@ -162,7 +162,7 @@ def test_random_expressions(seed: int, cp: Any) -> None:
               for k, n in enumerate(names)]  # fmt: skip
     arrays.append(edge_values("float32", shape[-1], seed))
     lazy = random_expression(seed, arrays, 25)
-    from itfuse.expr import toposort
+    from itfuse.wording import toposort
 
     # The sign of a NaN is the machine's own: conversions to float16 do not keep it, for one.
     for again in itertools.count(1):
