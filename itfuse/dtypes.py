@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
+import importlib.util
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,9 @@ import numpy as np
 
 from itfuse.errors import DTypeError
 
-with contextlib.suppress(ImportError):  # optional: it teaches NumPy the name bfloat16
+
+def _teach_bfloat16() -> None:
+    """Import what teaches NumPy the name; it takes a second, so only when the name is used."""
     importlib.import_module("ml_dtypes")
 
 
@@ -56,6 +58,8 @@ class DType:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype."""
+        if self.name == "bfloat16":
+            _teach_bfloat16()
         return np.dtype(self.name)
 
     @property
@@ -75,14 +79,6 @@ class DType:
         if self.name == "bfloat16":  # the value is exact, so the lower half of the bits is zero
             return (struct.unpack("I", struct.pack("f", value))[0] >> 16,)
         return (value,)
-
-
-def _known(name: str) -> bool:
-    try:
-        np.dtype(name)
-    except TypeError:
-        return False
-    return True
 
 
 _U32, _U64 = "unsigned int", "unsigned long long"
@@ -106,17 +102,26 @@ DTYPES: dict[str, DType] = {
         DType("complex64", "c", "itf_complex<float>", "", "2f", part="float32"),
         DType("complex128", "c", "itf_complex<double>", "", "2d", part="float64"),
     )
-    if _known(row.name)
+    if row.name != "bfloat16" or importlib.util.find_spec("ml_dtypes")  # optional
 }
 
 
-NAMES: dict[np.dtype[Any], str] = {row.numpy: row.name for row in DTYPES.values()}
+NAMES: dict[np.dtype[Any], str] = {
+    row.numpy: row.name for row in DTYPES.values() if row.name != "bfloat16"
+}
 """Name of each supported dtype (`dtype.name` is computed anew on every access)."""
+
+
+def _name(dtype: np.dtype[Any]) -> str | None:
+    found = NAMES.get(dtype)
+    if found is None and dtype.kind == "V" and dtype.name == "bfloat16" in DTYPES:
+        NAMES[dtype] = found = dtype.name
+    return found
 
 
 def kind(dtype: np.dtype[Any]) -> str:
     """Return the kind of a supported dtype: `b`, `i`, `u`, `f` or `c`, bfloat16 being `f`."""
-    return DTYPES[NAMES[dtype]].kind
+    return DTYPES[_name(dtype) or dtype.name].kind
 
 
 def accumulator(name: str) -> str:
@@ -134,7 +139,7 @@ def finfo(dtype: Any) -> Any:
 
 def supported(dtype: np.dtype[Any]) -> bool:
     """Whether itfuse computes in `dtype` (native byte order only)."""
-    return dtype in NAMES
+    return _name(dtype) is not None
 
 
 def check(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
@@ -158,6 +163,8 @@ def check(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
 
 def as_dtype(spec: Any, what: str) -> np.dtype[Any]:
     """Return the NumPy dtype that `spec` names, checked to be supported."""
+    if spec == "bfloat16" and spec in DTYPES:
+        _teach_bfloat16()
     try:
         dtype = np.dtype(spec)
     except TypeError as why:

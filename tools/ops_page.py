@@ -12,7 +12,7 @@ import numpy as np
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES, kind
-from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, Op
+from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, STATISTIC, Op
 
 PAGE = Path(__file__).parents[1] / "docs" / "ops.md"
 
@@ -46,7 +46,8 @@ and rounded once more, as NumPy does, so that there the error is 1 at most.
 SECTIONS = (
     (ELEMENTWISE, "Elementwise", "One pass; any number of them fuse."),
     (COMPOSITE, "Composite", "Written in terms of the others, with the errors of these."),
-    (REDUCTION, "Reductions", "Of all elements. float16 and bfloat16 accumulate in float32; the "
+    (STATISTIC, "Statistics and rows", "Written in terms of the others, along any axes."),
+    (REDUCTION, "Reductions", "Of all elements, or along axes. float16 and bfloat16 accumulate in float32; the "
      "order is fixed, so that a result has the same bits on every run and engine."),
 )  # fmt: skip
 
