@@ -47,8 +47,8 @@ SECTIONS = (
     (ELEMENTWISE, "Elementwise", "One pass; any number of them fuse."),
     (COMPOSITE, "Composite", "Written in terms of the others, with the errors of these."),
     (STATISTIC, "Statistics and rows", "Written in terms of the others, along any axes."),
-    (REDUCTION, "Reductions", "Of all elements, or along axes. float16 and bfloat16 accumulate in float32; the "
-     "order is fixed, so that a result has the same bits on every run and engine."),
+    (REDUCTION, "Reductions", "Of all elements, or along axes. float16 and bfloat16 accumulate in "
+     "float32; the order is fixed, so that a result has the same bits on every run and engine."),
 )  # fmt: skip
 
 KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
@@ -56,6 +56,8 @@ KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 
 def takes(op: Op) -> str:
     """Return the kinds of dtypes that a row takes, with what the result is."""
+    if row.kind == STATISTIC:
+        return ""  # what those take that they are written with
     found: dict[str, set[str]] = {}
     missing: list[str] = []
     for name, row in DTYPES.items():
