@@ -56,7 +56,7 @@ KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 
 def takes(op: Op) -> str:
     """Return the kinds of dtypes that a row takes, with what the result is."""
-    if row.kind == STATISTIC:
+    if op.kind == STATISTIC:
         return ""  # what those take that they are written with
     found: dict[str, set[str]] = {}
     missing: list[str] = []
