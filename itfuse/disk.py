@@ -254,7 +254,8 @@ def info() -> Info:
     if path is None:
         return Info("none: turned off, or no home directory", False, 0, 0, limit)
     sizes = [status.st_size for entry, status in _files(path) if _is_entry(entry.name)]
-    return Info(str(path), _usable(path), len(sizes), sum(sizes), limit)
+    usable = _usable(path) and os.access(path, os.W_OK)
+    return Info(str(path), usable, len(sizes), sum(sizes), limit)
 
 
 _recording: ContextVar[dict[str, bytes] | None] = ContextVar("itfuse_recording", default=None)
