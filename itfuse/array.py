@@ -18,7 +18,7 @@ from itfuse.evaluate import check_values, evaluate
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
 from itfuse.form import Number
-from itfuse.ops import BY_UFUNC, ELEMENTWISE, INPUT, OPS, Op
+from itfuse.ops import ELEMENTWISE, INPUT, OPS, Op
 from itfuse.plan import make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
@@ -157,6 +157,9 @@ class Array:
     def __float__(self) -> float:
         return float(self._item("float"))
 
+    def __complex__(self) -> complex:
+        return complex(self._item("complex"))
+
     def __index__(self) -> int:
         if self.dtype.kind not in "iu" or self.shape != ():
             raise TypeError(f"only a 0-d integer expression is an index, not {self!r}")
@@ -189,13 +192,7 @@ class Array:
         result = self.compute()
         return result if dtype is None else result.astype(dtype)
 
-    # ---- NumPy's and CuPy's functions on this expression ----
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        op = BY_UFUNC.get(ufunc)
-        if op is None or method != "__call__" or kwargs:
-            return NotImplemented
-        return apply(op, inputs)
-
+    # ---- CuPy's functions on this expression; NumPy's are in functions.py ----
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
         op = OPS.get(_CUPY_NAMES.get(kernel.name, kernel.name.removeprefix("cupy_")))
         if op is None or op.kind != ELEMENTWISE or kwargs:
@@ -208,7 +205,7 @@ _CUPY_NAMES = {"cupy_true_divide": "divide", "cupy_where": "where"}
 
 def _lift(x: Any) -> Any:
     """Return `x` as an operand: an Array, a NumPy scalar, or a Python scalar."""
-    if isinstance(x, (Array, bool, int, float, np.generic, Number)):
+    if isinstance(x, (Array, bool, int, float, complex, np.generic, Number)):
         return x
     return asarray(x)
 
@@ -263,7 +260,7 @@ def asarray(obj: Any, dtype: Any = None) -> Array:
     Raises
     ------
     DTypeError
-        For complex, object, string, datetime and other dtypes that itfuse does not support.
+        For object, string, datetime and other dtypes that itfuse does not support.
     DeviceError
         If it is a device array and there is no usable GPU.
 

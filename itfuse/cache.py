@@ -35,6 +35,8 @@ class BuildCache:
         self._built: dict[Any, Any] = {}
         self.builds = 0
         self.unlock()
+        self.on_clear: list[Callable[[], object]] = []
+        """Called after `clear`, by those who hold on to what was built."""
 
     def get(self, key: Any, build: Callable[[], T]) -> T:
         """Return what `build` made for `key`, calling it only if nothing has."""
@@ -63,6 +65,8 @@ class BuildCache:
         with self._lock:
             self._built.clear()
             self.builds = 0
+        for forget in self.on_clear:
+            forget()
 
     def __len__(self) -> int:
         return len(self._built)

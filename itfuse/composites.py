@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from itfuse.dtypes import accumulator
 from itfuse.errors import NeedsBuffer, ShapeError, Unsupported
 
 LONG = 1 << 13
@@ -34,11 +35,15 @@ def mean(F: Any, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = F
          where: Any = None) -> Any:  # fmt: skip
     """Sum over count, in the dtype of the sum; integers as float64."""
     x = F.asarray(x)
+    result = dtype
     if dtype is None and x.dtype.kind in "biu":
         dtype = np.float64
+    elif dtype is None and accumulator(x.dtype.name) != x.dtype.name:
+        dtype, result = accumulator(x.dtype.name), x.dtype  # as NumPy's of float16
     total = F.sum(x, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
     # NumPy divides by the count in the precision of the sum: a weak Python float.
-    return F.divide(total, _count(F, x, axis, keepdims, where, total.dtype))
+    whole = F.divide(total, _count(F, x, axis, keepdims, where, total.dtype))
+    return whole if result is None else F.astype(whole, result)
 
 
 def _count(F: Any, x: Any, axis: Any, keepdims: bool, where: Any, dtype: Any) -> Any:

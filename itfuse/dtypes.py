@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from itfuse.errors import DTypeError
+
+with contextlib.suppress(ImportError):  # optional: it teaches NumPy the name bfloat16
+    importlib.import_module("ml_dtypes")
 
 
 @dataclass(frozen=True)
@@ -19,14 +25,23 @@ class DType:
     name : str
         NumPy's name.
     kind : str
-        `b` bool, `i` signed, `u` unsigned, `f` floating point: the key of an op's C++ templates.
+        `b` bool, `i` signed, `u` unsigned, `f` floating point, `c` complex: the key of an op's C++
+        templates. (NumPy's own `dtype.kind` of bfloat16 is `V`.)
     cpp : str
-        The C++ type of a value of this dtype, in memory and in registers.
+        The C++ type of a value of this dtype, in memory and in registers; that of float16,
+        bfloat16 and complex numbers is defined in lower/numbers.py.
     wide : str
         The unsigned C++ type in which integer arithmetic wraps without undefined behaviour:
         at least 32 bits, because C++ promotes narrower operands to (signed) int.
     pack : str
         The `struct` format of one value.
+    computes : str
+        The C++ type in which an operation computes before its result is rounded to this dtype, as
+        NumPy computes float16 in float32; by default `cpp`.
+    accumulator : str
+        The dtype in which reductions accumulate; by default this dtype.
+    part : str
+        For a complex dtype: the dtype of its real and imaginary parts.
     """
 
     name: str
@@ -34,6 +49,9 @@ class DType:
     cpp: str
     wide: str
     pack: str
+    computes: str = ""
+    accumulator: str = ""
+    part: str = ""
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -44,6 +62,27 @@ class DType:
     def bits(self) -> int:
         """Width in bits."""
         return self.numpy.itemsize * 8
+
+    @property
+    def narrow(self) -> bool:
+        """Whether its arithmetic happens in a wider type."""
+        return bool(self.computes)
+
+    def packed(self, value: Any) -> tuple[Any, ...]:
+        """Return a Python scalar as what `pack` takes."""
+        if self.part:
+            return value.real, value.imag
+        if self.name == "bfloat16":  # the value is exact, so the lower half of the bits is zero
+            return (struct.unpack("I", struct.pack("f", value))[0] >> 16,)
+        return (value,)
+
+
+def _known(name: str) -> bool:
+    try:
+        np.dtype(name)
+    except TypeError:
+        return False
+    return True
 
 
 _U32, _U64 = "unsigned int", "unsigned long long"
@@ -60,14 +99,37 @@ DTYPES: dict[str, DType] = {
         DType("uint16", "u", "unsigned short", _U32, "H"),
         DType("uint32", "u", "unsigned int", _U32, "I"),
         DType("uint64", "u", "unsigned long long", _U64, "Q"),
+        DType("float16", "f", "itf_half", "", "e", "float", "float32"),
+        DType("bfloat16", "f", "itf_bfloat", "", "H", "float", "float32"),
         DType("float32", "f", "float", "", "f"),
         DType("float64", "f", "double", "", "d"),
+        DType("complex64", "c", "itf_complex<float>", "", "2f", part="float32"),
+        DType("complex128", "c", "itf_complex<double>", "", "2d", part="float64"),
     )
+    if _known(row.name)
 }
 
 
 NAMES: dict[np.dtype[Any], str] = {row.numpy: row.name for row in DTYPES.values()}
 """Name of each supported dtype (`dtype.name` is computed anew on every access)."""
+
+
+def kind(dtype: np.dtype[Any]) -> str:
+    """Return the kind of a supported dtype: `b`, `i`, `u`, `f` or `c`, bfloat16 being `f`."""
+    return DTYPES[NAMES[dtype]].kind
+
+
+def accumulator(name: str) -> str:
+    """Return the dtype in which reductions of dtype `name` accumulate."""
+    return DTYPES[name].accumulator or name
+
+
+def finfo(dtype: Any) -> Any:
+    """Return `numpy.finfo`, or ml_dtypes' own of bfloat16."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "V":
+        return importlib.import_module("ml_dtypes").finfo(dtype)
+    return np.finfo(dtype)
 
 
 def supported(dtype: np.dtype[Any]) -> bool:
@@ -83,11 +145,11 @@ def check(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
         raise DTypeError(f"{what} has the foreign byte order of {dtype.str!r}; "
                          f"convert it first with .astype({dtype.name!r})")  # fmt: skip
     hints = {
-        "c": "split it into real and imaginary parts",
+        "c": "convert it first with .astype('complex128')",
         "O": "object arrays hold Python objects, which no device can compute with",
         "U": "strings have no arithmetic", "S": "strings have no arithmetic",
         "M": "view it as int64 first", "m": "view it as int64 first",
-        "V": "use one field of it", "f": "convert it first with .astype('float32')",
+        "V": "use one field of it", "f": "convert it first with .astype('float64')",
     }  # fmt: skip
     hint = hints.get(dtype.kind, "convert it to a supported dtype first")
     raise DTypeError(f"{what} has dtype {dtype}, which itfuse does not support: {hint}. "

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from itfuse import dtypes
+from itfuse import dtypes, reference
 from itfuse.errors import AxisError, DTypeError, RangeError, ShapeError, Unsupported
 from itfuse.form import Deferred, Fields, Form, Interned, Number, form_of
 from itfuse.ops import CONSTANT, FOLDS, INPUT, OPS, POSITION, REDUCTION, SCALAR, Op
@@ -134,7 +134,8 @@ def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
     if isinstance(value, Number):
         return make(SCALAR, (), dtype, (), Deferred(value, (dtype,)))
     try:
-        exact = dtype.type(value)
+        with np.errstate(over="ignore"):  # a float beyond float16 is infinity, as in NumPy
+            exact = dtype.type(value)
     except OverflowError:
         raise RangeError(
             f"the Python integer {value} is out of bounds for {dtype.name}, the "
@@ -176,7 +177,7 @@ _BOOL = np.dtype(bool)
 def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tuple[Any, Any, bool]:
     """Return (operand dtypes, result dtype, whether a value may change them), asked of NumPy.
 
-    `kinds` holds a dtype for each strong operand and `int` or `float` for each Python scalar.
+    `kinds` holds a dtype for each strong operand and the type of each Python scalar.
     """
     found = _resolved.get((op.name, kinds))
     if found is None:
@@ -191,12 +192,6 @@ def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tupl
         except (TypeError, ValueError) as why:
             raise DTypeError(f"{describe()}: {why}") from None
         for dtype in (*found[0], found[1]):
-            if dtype.name == "float16":
-                raise DTypeError(
-                    f"{describe()} would compute in float16 (NumPy's rule for "
-                    f"{', '.join(map(str, kinds))}), which itfuse does not support; "
-                    "cast the operands with .astype('float32')"
-                )
             dtypes.check(dtype, describe())
         if not template_of(op, [d.name for d in found[0]], found[1].name):
             raise Unsupported(
@@ -207,14 +202,21 @@ def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tupl
     return found
 
 
-def template_of(op: Op, operands: Iterable[str], result: str) -> str:
-    """Return the C++ template of `op` for these dtypes (see ops.py), or an empty string."""
+def signature_of(table: Mapping[str, Any], operands: Sequence[str], result: str) -> str:
+    """Return the key of `table` that fits these dtypes best (see ops.py), or an empty string."""
     kinds = "".join(dtypes.DTYPES[name].kind for name in operands)
-    to = "->" + dtypes.DTYPES[result].kind
-    for signature in (kinds + to, to, kinds, kinds[-1], "*"):
-        if signature in op.cpp:
-            return op.cpp[signature]
-    return ""
+    kind = dtypes.DTYPES[result].kind
+    tries = [f"{operands[-1]}->{result}", operands[-1] if operands else "",
+             f"{kinds}->{kind}", f"->{kind}", kinds, kinds[-1:]]  # fmt: skip
+    if "c" not in kinds + kind:  # what holds for any real number need not for complex ones
+        tries.append("*")
+    return next((signature for signature in tries if signature in table), "")
+
+
+def template_of(op: Op, operands: Sequence[str], result: str) -> str:
+    """Return the C++ template of `op` for these dtypes (see ops.py), or an empty string."""
+    signature = signature_of(op.cpp, operands, result)
+    return op.cpp[signature] if signature else ""
 
 
 def convert(node: Node, dtype: np.dtype[Any]) -> Node:
@@ -222,7 +224,9 @@ def convert(node: Node, dtype: np.dtype[Any]) -> Node:
     if node.dtype == dtype:
         return node
     if node.op is SCALAR:
-        return make(SCALAR, (), dtype, (), node.arg.astype(dtype))
+        with np.errstate(all="ignore"):
+            value = reference.astype(np.asarray(node.arg), np.empty((), dtype))
+        return make(SCALAR, (), dtype, (), value[()])
     return make(OPS["astype"], (node,), dtype, node.shape)
 
 
@@ -233,7 +237,7 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
     ----------
     op : Op
         An elementwise row.
-    operands : tuple of Node, bool, int, float or numpy.generic
+    operands : tuple of Node, bool, int, float, complex or numpy.generic
         Python scalars are weak (NEP 50), NumPy scalars are not.
     """
 
@@ -279,11 +283,12 @@ def _kind(operand: Any, describe: Callable[[], str]) -> Any:
     kind = operand.kind if isinstance(operand, Number) else type(operand)
     if issubclass(kind, bool):
         return _BOOL
-    if issubclass(kind, (int, float)):
-        return int if issubclass(kind, int) else float
+    for known in (int, float, complex):
+        if issubclass(kind, known):
+            return known
     raise DTypeError(
         f"{describe()}: a {type(operand).__name__} cannot be an operand; pass an "
-        "array, a NumPy scalar, or a Python bool, int or float"
+        "array, a NumPy scalar, or a Python bool, int, float or complex"
     )
 
 

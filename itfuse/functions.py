@@ -14,8 +14,8 @@ import numpy as np
 
 from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
-from itfuse.errors import ShapeError
-from itfuse.ops import COMPOSITE, ELEMENTWISE, FOLDS, OPS, REDUCTION, STATISTIC, Op
+from itfuse.errors import ShapeError, Unsupported
+from itfuse.ops import BY_UFUNC, COMPOSITE, ELEMENTWISE, FOLDS, OPS, REDUCTION, STATISTIC, Op
 
 
 def _axes(x: Array, axis: Any, what: str) -> tuple[int, ...]:
@@ -156,17 +156,18 @@ F = _Namespace()
 
 _METHODS = (
     "sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "argmin", "argmax", "clip",
-    "round",
+    "round", "conj", "conjugate",
 )  # fmt: skip
 
 
 def _power(x: Any, y: Any) -> Any:
     # NumPy's `**` (not np.power) takes cheap exponents by cheaper means, with other roundings.
     if type(y) in (int, float) and isinstance(x, Array):
-        if y == 2 and (x.dtype.kind == "f" or type(y) is int) and x.dtype.kind != "b":
+        inexact = dtypes.kind(x.dtype) in "fc"
+        if y == 2 and (inexact or type(y) is int) and x.dtype.kind != "b":
             return FUNCTIONS["square"](x)
         cheap = {0.5: "sqrt", -1: "reciprocal", 1: "positive"}.get(y)
-        if cheap and x.dtype.kind == "f":
+        if cheap and inexact:
             return FUNCTIONS[cheap](x)
     return FUNCTIONS["power"](x, y)
 
@@ -209,3 +210,91 @@ for _op in OPS.values():
         _install(_op)
 for _name in _METHODS:
     setattr(Array, _name, FUNCTIONS[_name])
+
+
+# ---- what else Python asks of a number -------------------------------------------------------
+def _matmul(self: Array, other: Any) -> Any:
+    raise Unsupported(
+        f"{wording.text(self._node)} @ ...: itfuse has no matrix product, which is no fused pass; "
+        "compute() both sides and multiply the arrays"
+    )
+
+
+def _round(self: Array, decimals: int | None = None) -> Any:
+    return FUNCTIONS["round"](self, decimals or 0)
+
+
+def _divmod(self: Array, other: Any) -> Any:
+    return FUNCTIONS["divmod"](self, other) if _operand(other) else NotImplemented
+
+
+def _rdivmod(self: Array, other: Any) -> Any:
+    return FUNCTIONS["divmod"](other, self) if _operand(other) else NotImplemented
+
+
+for _name, _method in {
+    "matmul": _matmul, "rmatmul": _matmul, "round": _round, "divmod": _divmod,
+    "rdivmod": _rdivmod, "floor": FUNCTIONS["floor"], "ceil": FUNCTIONS["ceil"],
+    "trunc": FUNCTIONS["trunc"],
+}.items():  # fmt: skip
+    setattr(Array, f"__{_name}__", _method)
+for _name in ("real", "imag"):
+    setattr(Array, _name, property(FUNCTIONS[_name], doc=OPS[_name].doc))
+
+
+# ---- NumPy's functions on an expression ------------------------------------------------------
+def _no_out(name: str, kwargs: dict[str, Any]) -> None:
+    """Remove arguments of the value that NumPy takes as absent; refuse `out`."""
+    out = kwargs.pop("out", None)
+    if not (out is None or (isinstance(out, tuple) and all(one is None for one in out))):
+        raise Unsupported(
+            f"np.{name}(..., out=...) of a lazy expression: nothing is computed yet; use "
+            f"itf.{name}(...).compute(out=...)"
+        )
+    for key in [key for key, value in kwargs.items() if value is np._NoValue]:  # type: ignore[attr-defined]
+        del kwargs[key]
+    for key in ("where", "casting", "order", "subok", "dtype", "initial"):
+        if key in kwargs and kwargs[key] is None:
+            del kwargs[key]
+    if kwargs.get("where") is True:
+        del kwargs["where"]
+
+
+def _array_ufunc(self: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    name = ufunc.__name__
+    _no_out(name, kwargs)
+    if method == "reduce":
+        row = next((op for op in OPS.values() if op.kind == REDUCTION and op.numpy is ufunc), None)
+        if row is not None:
+            kwargs.setdefault("axis", 0)  # what a ufunc's own reduce takes
+            return FUNCTIONS[row.name](*inputs, **kwargs)
+    op = BY_UFUNC.get(ufunc)
+    if op is None or method != "__call__":
+        called = f"np.{name}" + ("" if method == "__call__" else f".{method}")
+        raise Unsupported(
+            f"{called} of a lazy expression: itfuse has no such operation; compute() it first"
+        )
+    if kwargs:
+        raise Unsupported(
+            f"np.{name}({', '.join(kwargs)}=...) of a lazy expression: use .astype(...) and "
+            "itf.where(...) instead"
+        )
+    return FUNCTIONS[op.name](*inputs)
+
+
+def _array_function(self: Array, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    name = function.__name__
+    call = FUNCTIONS.get(name) or FUNCTIONS.get({"round_": "round"}.get(name, ""))
+    if call is None or getattr(np, name, None) is not function:
+        raise Unsupported(
+            f"{function.__module__}.{name} of a lazy expression: itfuse has no such function; "
+            "compute() it first"
+        )
+    kwargs = dict(kwargs)
+    _no_out(name, kwargs)
+    renamed = {"a_min": "min", "a_max": "max"} if name == "clip" else {}
+    return call(*args, **{renamed.get(key, key): value for key, value in kwargs.items()})
+
+
+for _name, _method in (("ufunc", _array_ufunc), ("function", _array_function)):
+    setattr(Array, f"__array_{_name}__", _method)

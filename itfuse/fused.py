@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import threading
 import weakref
@@ -16,6 +15,7 @@ import numpy as np
 from itfuse import engines, pytree
 from itfuse.array import Array, asarray, compute, spec
 from itfuse.array import plan as plan_arrays
+from itfuse.cache import BUILT
 from itfuse.config import config, overrides, setting, settings_key
 from itfuse.engines import MISS
 from itfuse.errors import ShapeError
@@ -24,15 +24,13 @@ from itfuse.expr import Node
 from itfuse.number import TracedNumber
 from itfuse.plan.stages import Plan
 from itfuse.short import shortest
+from itfuse.signature import Signature, Trees
 from itfuse.trace import NUMBERS, Layout, Record, Same, Trace, describe, is_leaf
 
 _KEPT = 256
 """Signatures, with sizes, that a fused function remembers."""
 _TRIED = 4
-"""Signatures that a call tries before it makes the key of its own."""
-_RESERVED = ("out", "stream")
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_Trees = tuple[pytree.Tree, ...]
+"""Signatures that a call tries before it looks itself up."""
 
 
 class Fused:
@@ -50,29 +48,10 @@ class Fused:
         functools.update_wrapper(self, function)
         self._function = function
         self._static = tuple(static)
-        self._signature = inspect.signature(function)
-        self._parameters = list(self._signature.parameters.values())
-        self._names = [one.name for one in self._parameters]
-        self._label = getattr(function, "__qualname__", repr(function))
-        for name in self._static:
-            if name not in self._names:
-                raise TypeError(
-                    f"static={name!r}: {self._label} has the parameters {self._names}, not that one"
-                )
-        for name in _RESERVED:
-            if name in self._names:
-                raise TypeError(
-                    f"{self._label}: a parameter called {name!r} would hide the one of a fused "
-                    "call; rename it"
-                )
-        self._plain = all(one.kind in _POSITIONAL for one in self._parameters)
-        self._count = len(self._names) if self._plain else -1
-        self._fixed = [name in self._static for name in self._names]
-        self._is_method = method
-        if method:
-            self._fixed[0] = True
+        self._signature = Signature(function, self._static, self._watch if method else None)
+        self._label = self._signature.label
+        self._count = self._signature.count
         self._method: Fused | None = None
-        self._patterns: dict[Any, list[Any]] = {}
         self._traces = 0
         self._start()
         _all.add(self)
@@ -83,7 +62,7 @@ class Fused:
         self._tracing: dict[Any, threading.RLock] = {}
         self._objects: dict[int, Any] = {}
         self._gone: deque[int] = deque()
-        self._short: tuple[Any, tuple[Any, ...]] = (None, ())
+        self._short: tuple[Any, tuple[Any, ...], dict[Any, Any]] = (None, (), {})
 
     def __repr__(self) -> str:
         return f"<itf.fuse of {self._label}>"
@@ -100,45 +79,29 @@ class Fused:
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **kwargs: Any) -> Any:
         """Run the function on these arguments."""
         if kwargs or len(args) != self._count:
-            args = self._complete(args, kwargs)
-        settings, short = self._short
+            args = self._signature.complete(args, kwargs)
+        settings, short, known = self._short
         if stream is None and overrides.get() is settings:
             for call in short:
                 result = call(args, out)
                 if result is not MISS:
                     return result
+            call = known.get(_look(args)) if len(known) > _TRIED else None
+            if call is not None:
+                result = call(args, out)
+                if result is not MISS:
+                    return result
         return self._call(args, out, stream)
 
-    def _complete(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return a value for every parameter, in order."""
-        pattern = (len(args), *kwargs)
-        found = self._patterns.get(pattern)
-        if found is None:
-            bound = self._signature.bind(*args, **kwargs)
-            if not self._plain:
-                bound.apply_defaults()
-                return tuple(bound.arguments.values())
-            found = [(one.name, one.default) for one in self._parameters[len(args) :]]
-            self._patterns[pattern] = found
-        return (*args, *[kwargs.get(name, default) for name, default in found])
-
-    def _apply(self, full: Sequence[Any]) -> Any:
-        """Call the function with a value for every parameter."""
-        if self._plain:
-            return self._function(*full)
-        named: Any = OrderedDict(zip(self._names, full, strict=True))
-        bound = inspect.BoundArguments(self._signature, named)
-        return self._function(*bound.args, **bound.kwargs)
-
     def _call(self, full: tuple[Any, ...], out: Any, stream: Any) -> Any:
-        leaves, trees = self._flatten(full)
+        leaves, trees = self._signature.flatten(full)
         if any(isinstance(x, (Array, TracedNumber)) for x in leaves):
             if out is not None or stream is not None:
                 raise TypeError(
                     f"{self._label}: this call was given lazy arrays and returns lazy ones; out= "
                     "and stream= belong to their compute()"
                 )
-            return self._apply(full)
+            return self._signature.apply(full)
         arguments, layouts = describe(leaves)
         if not any(type(one) is Layout for one in layouts):
             return self._literally(full, out, stream)
@@ -150,20 +113,20 @@ class Fused:
         arrays = record.ready(values, outs, stream)
         if type(arrays[0]) is tuple:  # of the null engine
             arrays = tuple([spec(shape, dtype) for shape, dtype in arrays])
-        self._remember(record, trees, layouts)
+        self._remember(record, full, trees, layouts)
         return record.rebuild(arrays, arguments)
 
     def _literally(self, full: tuple[Any, ...], out: Any, stream: Any) -> Any:
         """Run without a trace: where no array is given, or a number does not fit the trace."""
         lifted = []
-        for fixed, x in zip(self._fixed, full, strict=True):
+        for fixed, x in zip(self._signature.fixed, full, strict=True):
             leaves: list[Any] = []
             tree = None if fixed else pytree.flatten(x, is_leaf, leaves)
             numbers = (*NUMBERS, np.generic)
             found = iter([x if isinstance(x, numbers) else asarray(x) for x in leaves])
             lifted.append(x if tree is None else pytree.unflatten(tree, found))
         results: list[Any] = []
-        tree = pytree.flatten(self._apply(lifted), is_leaf, results)
+        tree = pytree.flatten(self._signature.apply(lifted), is_leaf, results)
         lazy = [x for x in results if isinstance(x, Array)]
         if lazy:
             outs = None if out is None else tuple(_leaves(out))
@@ -181,55 +144,7 @@ class Fused:
         return outs
 
     # ---- signatures ----
-    def _flatten(self, full: tuple[Any, ...]) -> tuple[list[Any], _Trees]:
-        leaves: list[Any] = []
-        trees: list[pytree.Tree] = []
-        for at, (fixed, x) in enumerate(zip(self._fixed, full, strict=True)):
-            if fixed:
-                trees.append(self._fixed_tree(at, x))
-                continue
-            try:
-                trees.append(pytree.flatten(x, is_leaf, leaves))
-            except TypeError:
-                raise self._no_argument(at, x) from None
-            self._check(at, trees[-1])
-        return leaves, tuple(trees)
-
-    def _fixed_tree(self, at: int, x: Any) -> pytree.Tree:
-        if at == 0 and self._is_method:
-            same = Same(x)
-            if same.number not in self._objects:
-                gone = functools.partial(_forget, weakref.ref(self), same.number)
-                try:
-                    self._objects[same.number] = weakref.ref(x, gone)
-                except TypeError:
-                    self._objects[same.number] = x
-            return ("constant", Same, same)
-        try:
-            hash(x)
-        except TypeError:
-            raise TypeError(
-                f"{self._label}: the static argument {self._names[at]} is a {type(x).__name__}, "
-                "which has no hash; pass a tuple, a string, a number or the like"
-            ) from None
-        return ("constant", type(x), x)
-
-    def _check(self, at: int, tree: pytree.Tree) -> None:
-        if tree[0] == "constant":
-            if not (tree[2] is None or isinstance(tree[2], (str, bytes, type, np.dtype))):
-                raise self._no_argument(at, tree[2])
-        elif tree != pytree.LEAF:
-            for child in tree[2]:
-                self._check(at, child)
-
-    def _no_argument(self, at: int, x: Any) -> TypeError:
-        name = self._names[at]
-        return TypeError(
-            f"{self._label}: {name} is or holds a {type(x).__name__}, which is neither an array "
-            f"nor a number; make it a static argument: itf.fuse(static=({name!r},))"
-        )
-
-    def _record(self, trees: _Trees, arguments: list[Any], layouts: list[Any]) -> Record:
+    def _record(self, trees: Trees, arguments: list[Any], layouts: list[Any]) -> Record:
         key = (trees, tuple(layouts), settings_key())
         record = self._found(key)
         if record is not None:
@@ -247,9 +162,20 @@ class Fused:
                         self._records.popitem(last=False)
         return record
 
-    def _trace(self, trees: _Trees, arguments: Sequence[Any], layouts: Sequence[Any]) -> Trace:
+    def _trace(self, trees: Trees, arguments: Sequence[Any], layouts: Sequence[Any]) -> Trace:
         self._traces += 1
-        return Trace(self._label, self._apply, self._names, trees, arguments, layouts)
+        return Trace(
+            self._label, self._signature.apply, self._signature.names, trees, arguments, layouts
+        )
+
+    def _watch(self, same: Same, obj: Any) -> None:
+        """Forget what was traced for a method's object when it is gone."""
+        if same.number not in self._objects:
+            gone = functools.partial(_forget, weakref.ref(self), same.number)
+            try:
+                self._objects[same.number] = weakref.ref(obj, gone)
+            except TypeError:
+                self._objects[same.number] = obj
 
     def _found(self, key: Any) -> Record | None:
         with self._lock:
@@ -260,7 +186,7 @@ class Fused:
                 return None
             if not record.current():
                 del self._records[key]
-                self._short = (None, ())
+                self._short = (None, (), {})
                 return None
             self._records.move_to_end(key)
             return record
@@ -268,28 +194,32 @@ class Fused:
     def _drop(self, number: int) -> None:
         """Forget what was traced for an object that is gone."""
         self._objects.pop(number, None)
-        self._short = (None, ())
+        self._short = (None, (), {})
         for key in list(self._records):
             first = key[0][0]
             if first[0] == "constant" and first[1] is Same and first[2].number == number:
                 del self._records[key]
 
-    def _remember(self, record: Record, trees: _Trees, layouts: Sequence[Any]) -> None:
+    def _remember(
+        self, record: Record, full: tuple[Any, ...], trees: Trees, layouts: Sequence[Any]
+    ) -> None:
         """Put the shortest way to make such a call in front of the others."""
         if setting("debug"):
             return
         if record.short is None:
-            record.short = shortest(record, trees, layouts, self._flatten) or False
+            record.short = shortest(record, trees, layouts, self._signature.flatten) or False
         with self._lock:
             now = overrides.get()
-            settings, short = self._short
-            kept = short if settings is now else ()
-            if record.short and record.short not in kept:
-                self._short = (now, (record.short, *kept[: _TRIED - 1]))
+            settings, short, known = self._short
+            if settings is not now or len(known) > _KEPT:
+                short, known = (), {}
+            if record.short and record.short not in short:
+                known[_look(full)] = record.short
+                self._short = (now, (record.short, *short[: _TRIED - 1]), known)
 
     # ---- looking at it ----
     def _expressions(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
-        leaves, trees = self._flatten(self._complete(args, kwargs))
+        leaves, trees = self._signature.flatten(self._signature.complete(args, kwargs))
         arguments, layouts = describe(leaves)
         if not any(type(one) is Layout for one in layouts):
             raise TypeError(f"{self._label}: give at least one array, or itf.spec(shape, dtype)")
@@ -332,7 +262,7 @@ class Fused:
         """
         if arch is not None and not isinstance(arch, str):
             return {one: self.build(*args, arch=one, **kwargs) for one in arch}
-        leaves, trees = self._flatten(self._complete(args, kwargs))
+        leaves, trees = self._signature.flatten(self._signature.complete(args, kwargs))
         if arch is None and not any(isinstance(x, Array) for x in leaves):
             record = self._record(trees, *describe(leaves))
             return tuple(record.ready.built) if record.ready else ()
@@ -392,6 +322,13 @@ class BoundFused:
         return f"<{self.fused!r} of {self.__self__!r}>"
 
 
+def _look(args: tuple[Any, ...]) -> Any:
+    """Return what arguments look like at a glance; equal looks may still be other signatures."""
+    return tuple([
+        (x.shape, x.strides, x.dtype) if hasattr(x, "strides") else type(x) for x in args
+    ])  # fmt: skip
+
+
 def _leaves(out: Any) -> list[Any]:
     leaves: list[Any] = []
     # None asks for a new array, and so counts.
@@ -416,13 +353,14 @@ def _forget(fused: weakref.ref[Fused], number: int, _: Any) -> None:
 _all: weakref.WeakSet[Fused] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
-    for one in _all:  # their locks may have been held, and CUDA does not survive
+def _start_all() -> None:
+    for one in list(_all):  # after a fork their locks may have been held, and CUDA is gone
         one._start()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_start_all)
+BUILT.on_clear.append(_start_all)
 
 
 @overload

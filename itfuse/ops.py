@@ -6,11 +6,14 @@ text, the docs page and the tests on every engine and dtype. A new op is one new
 C++ templates
 -------------
 `cpp` maps a *signature* to an expression. Signatures are tried from the most special to the most
-general: `"iu->b"` (kinds of all operands and of the result), `"->b"` (kind of the result),
-`"iu"` (kinds of the operands), `"f"` (kind of the last operand), `"*"`.
+general: `"float64->float16"` (dtypes of the last operand and of the result), `"float16"` (dtype of
+the last operand), `"iu->b"` (kinds of all operands and of the result), `"->b"` (kind of the
+result), `"iu"` (kinds of the operands), `"f"` (kind of the last operand), `"*"` (no complex).
 Placeholders: `{0} {1} {2}` operands; `{T}` result type; `{A}` type of the last operand; `{W}` the
 unsigned type in which its arithmetic wraps; `{bits}` its width; `{s}` the suffix of a C math
-function (`f` for float); `{p}` the prefix of a rounding intrinsic (`__fadd_rn`, `__dadd_rn`).
+function (`f` for float); `{p}` the prefix of a rounding intrinsic (`__fadd_rn`, `__dadd_rn`); `{F}`
+the type of a complex result's parts. Values of float16 and bfloat16 come as float, and the result
+is rounded to them.
 
 Sums and products use the rounding intrinsics, because a compiler may contract `a * b + c` into one
 rounding, and NumPy rounds each node.
@@ -24,7 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import composites, reference
+from itfuse import composites, dtypes, reference
+from itfuse.rows import complex_cpp, elementwise
+from itfuse.rows import composites as more_composites
 
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
 FOLD, STATISTIC = "fold", "statistic"
@@ -52,8 +57,10 @@ class Op:
         Dtype rule for an op that is no ufunc: operand dtypes -> (operand dtypes, result dtype).
     cpp : dict of str to str
         C++ templates by signature.
-    helper : str
-        C++ functions that the templates call.
+    numpy_c : callable, optional
+        What the CPU engine calls for complex results instead of `numpy`.
+    helper : dict of str to tuple of str
+        C++ functions that the templates call, by signature.
     symbol : str
         How an expression is printed, `a + b` or `-a`; a function call by default.
     dunder : str
@@ -79,6 +86,12 @@ class Op:
         Name of the CUB operator that means the same on scalars, if any.
     ulp : float
         Largest error of any engine in units in the last place of the correctly rounded result.
+    scale : float
+        Where a function has zeros: the error is in units in the last place of
+        max(|result|, `scale`).
+    ulp_c : float
+        The same for complex operands, in units in the last place of the result's magnitude; by
+        default `ulp`.
     doc : str
         One line for the docs.
     """
@@ -91,7 +104,8 @@ class Op:
     ufunc: np.ufunc | None = None
     result: Callable[..., Any] | None = None
     cpp: dict[str, str] = field(default_factory=dict)
-    helper: str = ""
+    numpy_c: Callable[..., Any] | None = None
+    helper: dict[str, tuple[str, ...]] = field(default_factory=dict)
     symbol: str = ""
     dunder: str = ""
     aliases: tuple[str, ...] = ()
@@ -104,9 +118,21 @@ class Op:
     pick: int = 0
     well_known: str = ""
     ulp: float = 0.0
+    ulp_c: float | None = None
+    scale: float = 0.0
+
+    def error(self, kind: str) -> float:
+        """Return the bound `ulp` or, for complex operands (kind `c`), `ulp_c`."""
+        return self.ulp_c if kind == "c" and self.ulp_c is not None else self.ulp
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    def twin(self, kind: str) -> Callable[..., Any]:
+        """Return what the CPU engine calls where the result is of this NumPy kind."""
+        found = self.numpy_c if kind == "c" and self.numpy_c is not None else self.numpy
+        assert found is not None
+        return found
 
     @property
     def reduces(self) -> bool:
@@ -129,10 +155,16 @@ def _row(op: Op) -> None:
     OPS[op.name] = op
 
 
-def _elementwise(
-    name: str, arity: int, doc: str, numpy: Callable[..., Any], cpp: dict[str, str], **rest: Any
-) -> None:
-    _row(Op(name, arity, ELEMENTWISE, doc, numpy=numpy, cpp=cpp, **rest))
+def _elementwise(  # noqa: PLR0917 - the rows below read best in this order
+    name: str, arity: int, doc: str, numpy: Callable[..., Any], cpp: dict[str, str],
+    helper: str | dict[str, tuple[str, ...]] = "", **rest: Any,
+) -> None:  # fmt: skip
+    helpers: dict[str, tuple[str, ...]] = {}
+    if isinstance(helper, dict):
+        helpers = helper
+    elif helper:
+        helpers = {"*": (helper,)}
+    _row(Op(name, arity, ELEMENTWISE, doc, numpy=numpy, cpp=cpp, helper=helpers, **rest))
 
 
 # Leaves. `input` is an array; `scalar` a runtime value in the state block.
@@ -143,16 +175,18 @@ POSITION = Op("position", 0, LEAF, "Number of an element among those that are re
 
 # ---- arithmetic ------------------------------------------------------------------------------
 _elementwise("add", 2, "Sum.", np.add, {
-    "f": "__{p}add_rn({0}, {1})", "b": "{0} || {1}", "*": "({T})(({W}){0} + ({W}){1})",
+    "f": "__{p}add_rn({0}, {1})", "c": "itf_plus({0}, {1})", "b": "{0} || {1}",
+    "*": "({T})(({W}){0} + ({W}){1})",
 }, symbol="+", dunder="add", well_known="PLUS")  # fmt: skip
 _elementwise("subtract", 2, "Difference.", np.subtract, {
-    "f": "__{p}sub_rn({0}, {1})", "*": "({T})(({W}){0} - ({W}){1})",
+    "f": "__{p}sub_rn({0}, {1})", "c": "itf_minus({0}, {1})", "*": "({T})(({W}){0} - ({W}){1})",
 }, symbol="-", dunder="sub")  # fmt: skip
 _elementwise("multiply", 2, "Product.", np.multiply, {
-    "f": "__{p}mul_rn({0}, {1})", "b": "{0} && {1}", "*": "({T})(({W}){0} * ({W}){1})",
-}, symbol="*", dunder="mul")  # fmt: skip
+    "f": "__{p}mul_rn({0}, {1})", "c": "itf_times({0}, {1})", "b": "{0} && {1}",
+    "*": "({T})(({W}){0} * ({W}){1})",
+}, numpy_c=reference.COMPLEX_MULTIPLY, symbol="*", dunder="mul")  # fmt: skip
 _elementwise("divide", 2, "True quotient; integers divide as floating point.", np.divide, {
-    "f": "__{p}div_rn({0}, {1})",
+    "f": "__{p}div_rn({0}, {1})", "c": "itf_over({0}, {1})",
 }, symbol="/", dunder="truediv", aliases=("true_divide",))  # fmt: skip
 _elementwise("floor_divide", 2, "Quotient rounded down; an integer over zero is zero.",
              np.floor_divide, {"f": "itf_floor_divide({0}, {1})", "i": "itf_floor_divide({0}, {1})",
@@ -208,8 +242,9 @@ template <typename T> __device__ __forceinline__ T itf_fmod(T a, T b) {
 }
 """)  # fmt: skip
 _elementwise("power", 2, "First operand to the power of the second.", np.power, {
-    "f": "pow{s}({0}, {1})", "*": "itf_power({0}, {1})",
-}, symbol="**", dunder="pow", aliases=("pow",), ulp=9, helper="""
+    "f": "pow{s}({0}, {1})", "c": "itf_power({0}, {1})", "*": "itf_power({0}, {1})",
+}, symbol="**", dunder="pow", aliases=("pow",), ulp=9, ulp_c=1000,
+helper={"f": (), "c": (complex_cpp.EXP, complex_cpp.LOG, complex_cpp.POWER), "*": ("""
 // Exponentiation by squaring, wrapping. A negative exponent truncates 1 / a**-b.
 template <typename T> __device__ __forceinline__ T itf_power(T a, T b) {
   if (b < 0) return a == 1 ? T(1) : a == T(-1) ? (b % 2 != 0 ? T(-1) : T(1)) : T(0);
@@ -220,27 +255,34 @@ template <typename T> __device__ __forceinline__ T itf_power(T a, T b) {
   }
   return (T)result;
 }
-""")  # fmt: skip
+""",)})  # fmt: skip
 _elementwise("negative", 1, "Minus the operand.", np.negative, {
-    "f": "-{0}", "*": "({T})(({W})0 - ({W}){0})",
+    "f": "-{0}", "c": "-{0}", "*": "({T})(({W})0 - ({W}){0})",
 }, symbol="-", dunder="neg")  # fmt: skip
-_elementwise("positive", 1, "The operand itself.", np.positive, {"*": "{0}"},
+_elementwise("positive", 1, "The operand itself.", np.positive, {"c": "{0}", "*": "{0}"},
              symbol="+", dunder="pos")  # fmt: skip
 _elementwise("absolute", 1, "Absolute value; the least integer wraps to itself.", np.absolute, {
-    "f": "fabs{s}({0})", "i": "{0} < 0 ? ({T})(({W})0 - ({W}){0}) : {0}", "*": "{0}",
-}, dunder="abs", aliases=("abs",))  # fmt: skip
+    "f": "fabs{s}({0})", "c": "hypot{s}({0}.re, {0}.im)",
+    "i": "{0} < 0 ? ({T})(({W})0 - ({W}){0}) : {0}", "*": "{0}",
+}, dunder="abs", aliases=("abs",), ulp_c=3)  # fmt: skip
 _elementwise("square", 1, "The operand times itself.", np.square, {
-    "f": "__{p}mul_rn({0}, {0})", "b": "{0}", "*": "({T})(({W}){0} * ({W}){0})",
-})  # fmt: skip
+    "f": "__{p}mul_rn({0}, {0})", "c": "itf_times({0}, {0})", "b": "{0}",
+    "*": "({T})(({W}){0} * ({W}){0})",
+}, numpy_c=reference.complex_square)  # fmt: skip
 _elementwise("sign", 1, "-1, 0 or 1; NaN stays NaN.", np.sign, {
     "f": "{0} > 0 ? ({T})1 : {0} < 0 ? ({T})-1 : {0} == 0 ? ({T})0 : {0}",
-    "i": "({T})(({0} > 0) - ({0} < 0))", "*": "({T})({0} > 0)",
-})  # fmt: skip
+    "i": "({T})(({0} > 0) - ({0} < 0))", "*": "({T})({0} > 0)", "c": "itf_sign({0})",
+    "bfloat16": "{0} > 0 ? ({T})1 : {0} < 0 ? ({T})-1 : {0}",  # of a zero the zero itself
+}, helper={"c": (complex_cpp.SIGN,)}, ulp_c=3)  # fmt: skip
 _elementwise("minimum", 2, "The lesser; NaN if either is.", np.minimum, {
-    "f": "({0} < {1} || {0} != {0}) ? {0} : {1}", "*": "{0} < {1} ? {0} : {1}",
+    "f": "({0} < {1} || {0} != {0}) ? {0} : {1}",
+    "float16": "({0} <= {1} || {0} != {0}) ? {0} : {1}",  # of equal zeros the first
+    "c": "(itf_nan({0}) || {0} <= {1}) ? {0} : {1}", "*": "{0} < {1} ? {0} : {1}",
 })  # fmt: skip
 _elementwise("maximum", 2, "The greater; NaN if either is.", np.maximum, {
-    "f": "({0} > {1} || {0} != {0}) ? {0} : {1}", "*": "{0} > {1} ? {0} : {1}",
+    "f": "({0} > {1} || {0} != {0}) ? {0} : {1}",
+    "float16": "({0} >= {1} || {0} != {0}) ? {0} : {1}",
+    "c": "(itf_nan({0}) || {0} >= {1}) ? {0} : {1}", "*": "{0} > {1} ? {0} : {1}",
 })  # fmt: skip
 _elementwise("copysign", 2, "First operand with the sign of the second.", np.copysign, {
     "f": "copysign{s}({0}, {1})",
@@ -257,21 +299,25 @@ for _name, _symbol, _dunder, _iu, _ui in (
     ("not_equal", "!=", "ne", "{0} < 0 || ({W}){0} != {1}", "{1} < 0 || {0} != ({W}){1}"),
 ):
     _elementwise(_name, 2, f"Whether `x1 {_symbol} x2`.", getattr(np, _name),
-                 {"iu": _iu, "ui": _ui, "*": f"{{0}} {_symbol} {{1}}"},
+                 {"iu": _iu, "ui": _ui, "*": f"{{0}} {_symbol} {{1}}",
+                  "c": f"{{0}} {_symbol} {{1}}"},
                  symbol=_symbol, dunder=_dunder)  # fmt: skip
 _elementwise("logical_and", 2, "Whether both are true.", np.logical_and,
-             {"*": "{0} != 0 && {1} != 0"})  # fmt: skip
+             {"*": "{0} != 0 && {1} != 0", "c": "itf_true({0}) && itf_true({1})"})  # fmt: skip
 _elementwise("logical_or", 2, "Whether either is true.", np.logical_or,
-             {"*": "{0} != 0 || {1} != 0"})  # fmt: skip
+             {"*": "{0} != 0 || {1} != 0", "c": "itf_true({0}) || itf_true({1})"})  # fmt: skip
 _elementwise("logical_xor", 2, "Whether exactly one is true.", np.logical_xor,
-             {"*": "({0} != 0) != ({1} != 0)"})  # fmt: skip
-_elementwise("logical_not", 1, "Whether it is false.", np.logical_not, {"*": "{0} == 0"})
-_elementwise("isnan", 1, "Whether it is NaN.", np.isnan, {"f": "{0} != {0}", "*": "false"})
+             {"*": "({0} != 0) != ({1} != 0)", "c": "itf_true({0}) != itf_true({1})"})  # fmt: skip
+_elementwise("logical_not", 1, "Whether it is false.", np.logical_not,
+             {"*": "{0} == 0", "c": "!itf_true({0})"})  # fmt: skip
+_elementwise("isnan", 1, "Whether it is NaN.", np.isnan,
+             {"f": "{0} != {0}", "c": "itf_nan({0})", "*": "false"})  # fmt: skip
 _elementwise("isinf", 1, "Whether it is infinite.", np.isinf, {
     "f": "{0} == {0} && {0} - {0} != 0", "*": "false",
+    "c": "({0}.re == {0}.re && {0}.re - {0}.re != 0) || ({0}.im == {0}.im && {0}.im - {0}.im != 0)",
 })  # fmt: skip
 _elementwise("isfinite", 1, "Whether it is neither infinite nor NaN.", np.isfinite, {
-    "f": "{0} - {0} == 0", "*": "true",
+    "f": "{0} - {0} == 0", "c": "{0}.re - {0}.re == 0 && {0}.im - {0}.im == 0", "*": "true",
 })  # fmt: skip
 _elementwise("signbit", 1, "Whether the sign bit is set.", np.signbit, {"f": "signbit({0}) != 0"})
 
@@ -299,10 +345,20 @@ for _name, _doc in (
     ("floor", "Rounded down."), ("ceil", "Rounded up."), ("trunc", "Rounded towards zero."),
     ("rint", "Rounded to the nearest integer, ties to even."),
 ):  # fmt: skip
-    _elementwise(_name, 1, _doc, getattr(np, _name), {"f": f"{_name}{{s}}({{0}})", "*": "{0}"})
+    _elementwise(
+        _name,
+        1,
+        _doc,
+        getattr(np, _name),
+        {"f": f"{_name}{{s}}({{0}})", "*": "{0}"}
+        | ({"c": "{T}{{rint({0}.re), rint({0}.im)}}"} if _name == "rint" else {}),
+    )
+
 
 # ---- functions -------------------------------------------------------------------------------
-_elementwise("sqrt", 1, "Square root.", np.sqrt, {"f": "__{p}sqrt_rn({0})"})
+_elementwise("sqrt", 1, "Square root.", np.sqrt,
+             {"f": "__{p}sqrt_rn({0})", "c": "itf_sqrt({0})"}, ulp_c=4,
+             helper={"c": (complex_cpp.SQRT,)})  # fmt: skip
 for _name, _c, _ulp, _doc, _aliases in (
     ("exp", "exp", 3, "e to the power of the operand.", ()),
     ("exp2", "exp2", 3, "2 to the power of the operand.", ()),
@@ -325,13 +381,17 @@ for _name, _c, _ulp, _doc, _aliases in (
     ("arctanh", "atanh", 5, "Inverse hyperbolic tangent.", ("atanh",)),
     ("cbrt", "cbrt", 3, "Cube root.", ()),
 ):
-    _elementwise(_name, 1, _doc, getattr(np, _name), {"f": f"{_c}{{s}}({{0}})"},
-                 ulp=_ulp, aliases=_aliases)  # fmt: skip
-_elementwise("erf", 1, "Error function.", reference.erf, {"f": "erf{s}({0})"}, ufunc=np.exp, ulp=4)
+    _template, _helpers, _ulp_c = complex_cpp.FUNCTIONS.get(_name, ("", (), None))
+    _elementwise(_name, 1, _doc, getattr(np, _name),
+                 {"f": f"{_c}{{s}}({{0}})"} | ({"c": _template} if _template else {}),
+                 ulp=_ulp, ulp_c=_ulp_c, aliases=_aliases,
+                 helper={"c": _helpers} if _template else {})  # fmt: skip
 _elementwise("arctan2", 2, "Angle of the point (x2, x1), in radians.", np.arctan2,
              {"f": "atan2{s}({0}, {1})"}, ulp=5, aliases=("atan2",))  # fmt: skip
 _elementwise("hypot", 2, "Length of the vector (x1, x2).", np.hypot,
              {"f": "hypot{s}({0}, {1})"}, ulp=4)  # fmt: skip
+for _fields in elementwise.UFUNCS + elementwise.SPECIAL:
+    _elementwise(**_fields)
 
 
 # ---- choice and conversion -------------------------------------------------------------------
@@ -342,20 +402,38 @@ def _where_result(condition: Any, x: Any, y: Any) -> tuple[tuple[Any, ...], Any]
 
 
 _elementwise("where", 3, "Second operand where the first is true, else the third.",
-             reference.where, {"*": "{0} ? {1} : {2}"}, result=_where_result)  # fmt: skip
+             reference.where, {"c": "{0} ? {1} : {2}", "*": "{0} ? {1} : {2}"},
+             result=_where_result)  # fmt: skip
 # The target dtype is the node's own; `Array.astype` makes the node.
 _elementwise("astype", 1, "Conversion to another dtype.", reference.astype,
-             {"->b": "{0} != 0", "*": "({T}){0}"}, result=lambda x: ((x,), x))  # fmt: skip
+             {"->b": "{0} != 0", "*": "({T}){0}", "c->b": "itf_true({0})",
+              "c->c": "{T}{{({F}){0}.re, ({F}){0}.im}}", "->c": "{T}{{({F}){0}, 0}}",
+              "c": "({T}){0}.re",
+              # A float cannot hold every double and integer, and rounding twice is another result.
+              "float64->float16": "itf_half_of({0})", "float64->bfloat16": "itf_bfloat_of({0})",
+              "complex128->float16": "itf_half_of({0}.re)",
+              "complex128->bfloat16": "itf_bfloat_of({0}.re)",
+              **dict.fromkeys((f"{name}->bfloat16" for name in ("int32", "uint32", "int64",
+                               "uint64")), "itf_bfloat_of((double){0})")},
+             result=lambda x: ((x,), x))  # fmt: skip
 
 # ---- reductions ------------------------------------------------------------------------------
 
 
 def _least(dtype: np.dtype[Any]) -> Any:
-    return -np.inf if dtype.kind == "f" else False if dtype.kind == "b" else np.iinfo(dtype).min
+    if dtypes.kind(dtype) == "c":
+        return complex(-np.inf, -np.inf)
+    if dtypes.kind(dtype) == "f":
+        return -np.inf
+    return False if dtype.kind == "b" else np.iinfo(dtype).min
 
 
 def _greatest(dtype: np.dtype[Any]) -> Any:
-    return np.inf if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).max
+    if dtypes.kind(dtype) == "c":
+        return complex(np.inf, np.inf)
+    if dtypes.kind(dtype) == "f":
+        return np.inf
+    return True if dtype.kind == "b" else np.iinfo(dtype).max
 
 
 def _reduction(name: str, doc: str, numpy: np.ufunc, combine: str, **rest: Any) -> None:
@@ -400,7 +478,7 @@ def _fold(
         merge=merge,
         pick=pick,
         cpp={"merge": cpp},
-        helper=helper,
+        helper={"*": (helper,)},
         of_nothing=name not in ("argmax", "argmin"),
     )
 
@@ -478,7 +556,7 @@ def _clip(F: Any, x: Any, min: Any = None, max: Any = None) -> Any:
 
 
 def _round(F: Any, x: Any, decimals: int = 0) -> Any:
-    if F.asarray(x).dtype.kind in "iu" and decimals >= 0:
+    if F.asarray(x).dtype.kind in "biu" and decimals >= 0:
         return F.positive(x)
     if decimals == 0:
         return F.rint(x)
@@ -489,16 +567,25 @@ def _round(F: Any, x: Any, decimals: int = 0) -> Any:
 
 
 _composite("rsqrt", 1, "1 / sqrt(x).", lambda F, x: F.divide(1, F.sqrt(x)))
-_composite("reciprocal", 1, "1 / x.", lambda F, x: F.divide(1, x))
 _composite("relu", 1, "maximum(x, 0).", lambda F, x: F.maximum(x, 0))
 _composite("sigmoid", 1, "1 / (1 + exp(-x)).",
-           lambda F, x: F.divide(1, F.add(1, F.exp(F.negative(x)))))  # fmt: skip
+           lambda F, x: F.divide(1, F.add(1, F.exp(F.negative(x)))),
+           aliases=("expit",))  # fmt: skip
 _composite("clip", 3, "minimum(maximum(x, min), max); either bound may be None.", _clip)
 _composite("round", 1, "Rounded to `decimals` places, ties to even.", _round, aliases=("around",))
 _composite("mean", 1, "sum(x) over count; integers as float64.", composites.mean)
 for _s in composites.STATISTICS:
     _row(Op(_s.name, _s.arity, STATISTIC, _s.doc, expand=_s.expand, aliases=_s.aliases))
+for _fields in more_composites.COMPOSITES:
+    _composite(**_fields)
 
 BY_UFUNC: dict[Any, Op] = {
-    op.numpy: op for op in OPS.values() if op.kind == ELEMENTWISE and op.numpy is op.asks
+    op.asks: op
+    for op in OPS.values()
+    if op.kind in (ELEMENTWISE, COMPOSITE) and op.asks and op.numpy in (None, op.asks)
 }
+"""The row that means a ufunc; NumPy has some twice (radians is deg2rad)."""
+for _op in list(BY_UFUNC.values()):
+    for _name in _op.aliases:
+        if isinstance(getattr(np, _name, None), np.ufunc):
+            BY_UFUNC.setdefault(getattr(np, _name), _op)

@@ -23,9 +23,73 @@ def where(condition: Array, x: Array, y: Array, out: Array | None = None) -> Arr
 
 
 def astype(x: Array, out: Array) -> Array:
-    """`x.astype(out.dtype)` into `out`."""
-    np.copyto(out, x, casting="unsafe")
+    """`x.astype(out.dtype)` into `out`; of a complex number its real part, without a warning."""
+    real = x.dtype.kind == "c" and out.dtype.kind not in "cb"
+    np.copyto(out, x.real if real else x, casting="unsafe")
     return out
+
+
+def real(x: Array, out: Array) -> Array:
+    """Real part of `x` into `out`."""
+    np.copyto(out, x.real)
+    return out
+
+
+def imag(x: Array, out: Array) -> Array:
+    """Imaginary part of `x` into `out`; of a real number zero."""
+    np.copyto(out, x.imag if np.iscomplexobj(x) else out.dtype.type(0))
+    return out
+
+
+def frexp_fraction(x: Array, out: Array) -> Array:
+    """Write the first result of `np.frexp` into `out`."""
+    np.frexp(x, out, None)
+    return out
+
+
+def frexp_exponent(x: Array, out: Array) -> Array:
+    """Write the second result of `np.frexp` into `out`; of what is not finite it is zero."""
+    np.frexp(x, None, out)
+    out[~np.isfinite(x)] = 0
+    return out
+
+
+class ComplexMultiply:
+    """Complex product with each real product and sum rounded, as NumPy documents it.
+
+    NumPy's own vector code fuses some of them, depending on the machine and the memory layout.
+    """
+
+    def __call__(self, a: Array, b: Array, out: Array | None = None) -> Any:
+        """Return `a * b`."""
+        a, b = np.asarray(a), np.asarray(b)
+        result: Array = np.empty(np.broadcast(a, b).shape, a.dtype) if out is None else out
+        real = a.real * b.real
+        real -= a.imag * b.imag
+        imag = a.real * b.imag
+        imag += a.imag * b.real
+        result.real, result.imag = real, imag
+        return result if out is not None or result.shape else result[()]
+
+    def reduce(self, a: Array, axis: int = 0, dtype: Any = None, out: Array | None = None) -> Array:
+        """Multiply along `axis`, in order."""
+        steps = np.moveaxis(np.asarray(a, dtype), axis, 0)
+        total: Array = steps[0].copy()
+        for step in steps[1:]:
+            total = self(total, step)
+        if out is None:
+            return total
+        out[...] = total
+        return out
+
+
+COMPLEX_MULTIPLY = ComplexMultiply()
+
+
+def complex_square(x: Array, out: Array) -> Array:
+    """Return `x * x`, each real product and sum rounded."""
+    result: Array = COMPLEX_MULTIPLY(x, x, out)
+    return result
 
 
 # erf by the rational approximations of W. J. Cody's kind in fdlibm's s_erf.c (Sun Microsystems,

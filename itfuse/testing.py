@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from itfuse import wording
 from itfuse.array import Array, asarray
-from itfuse.dtypes import DTYPES
+from itfuse.dtypes import DTYPES, finfo, kind
 from itfuse.expr import Node
 from itfuse.functions import FUNCTIONS
-from itfuse.ops import ELEMENTWISE, INPUT, OPS, REDUCTION, SCALAR, Op, identity
+from itfuse.ops import CONSTANT, ELEMENTWISE, INPUT, OPS, POSITION, SCALAR, Op, identity
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -43,8 +44,13 @@ def edge_values(dtype: Any, size: int, seed: int) -> NumpyArray:
     random = np.random.default_rng(seed)
     if wanted.kind == "b":
         return random.integers(0, 2, size).astype(bool)
-    if wanted.kind == "f":
-        info = np.finfo(wanted)
+    if wanted.kind == "c":
+        part = DTYPES[wanted.name].part
+        made = np.empty(size, wanted)
+        made.real, made.imag = edge_values(part, size, seed), edge_values(part, size, seed + 7919)
+        return made
+    if kind(wanted) == "f":
+        info = finfo(wanted)
         values = random.normal(size=size) * 10.0 ** random.integers(-3, 4, size)
         tiny = float(info.smallest_subnormal)
         edges = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, tiny, -3 * tiny, float(info.tiny),
@@ -62,24 +68,58 @@ def edge_values(dtype: Any, size: int, seed: int) -> NumpyArray:
     return values
 
 
-def ulps(got: NumpyArray, want: NumpyArray) -> NumpyArray:
+def exponents(x: NumpyArray, y: NumpyArray) -> NumpyArray:
+    """Return exponents for `x ** y` near `y` whose powers NumPy defines and can be compared.
+
+    NumPy refuses negative integer exponents of integers; the error of a complex power grows with
+    the exponent.
+    """
+    if y.dtype.kind == "i":
+        small: NumpyArray = np.abs(y % 12)
+        return small
+    if "c" in (x.dtype.kind, y.dtype.kind) and kind(y.dtype) in "fc":
+        with np.errstate(all="ignore"):
+            return np.where(np.isfinite(y) & (np.abs(y) > 8), y.dtype.type(3), y)
+    return y
+
+
+def ulps(got: NumpyArray, want: NumpyArray, scale: float = 0.0) -> NumpyArray:
     """Return the distance of `got` from `want` in units in the last place of `want`'s dtype.
+
+    With `scale`, in those of max(|want|, scale).
 
     Equal values, and NaN beside NaN, are at distance 0; NaN beside a number is infinitely far.
     """
+    if want.dtype.kind == "c":
+        return _complex_ulps(got, want)
     with np.errstate(all="ignore"):
-        step = np.spacing(np.abs(want)).astype(np.float64)
+        step = np.spacing(np.maximum(np.abs(want), want.dtype.type(scale))).astype(np.float64)
         far = np.abs(got.astype(np.float64) - want.astype(np.float64)) / step
         far = np.where(np.isnan(far), np.inf, far)
         # Rounding up from the largest number gives infinity: one step.
-        top = np.finfo(want.dtype).max
+        top = finfo(want.dtype).max
         edge = (np.isinf(got) & (np.abs(want) == top)) | (np.isinf(want) & (np.abs(got) == top))
         far = np.where(edge & (np.sign(got) == np.sign(want)), 1.0, far)
         same = (got == want) | (np.isnan(got) & np.isnan(want))
         return np.where(same, 0.0, far)
 
 
-def assert_same(got: Any, want: Any, ulp: float = 0.0, what: str = "") -> None:
+def _complex_ulps(got: NumpyArray, want: NumpyArray) -> NumpyArray:
+    """Return distances in units in the last place of the magnitude, part by part.
+
+    Where a part is not finite, each part must be the same or as far as a real number is.
+    """
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(want.real), np.abs(want.imag))
+        step = np.spacing(size).astype(np.float64)
+        parts = []
+        for a, b in ((got.real, want.real), (got.imag, want.imag)):
+            far = np.abs(a.astype(np.float64) - b.astype(np.float64)) / step
+            parts.append(np.where(np.isfinite(far), far, ulps(a, b)))
+        return np.maximum(*parts)
+
+
+def assert_same(got: Any, want: Any, ulp: float = 0.0, what: str = "", scale: float = 0.0) -> None:
     """Assert equal dtype, shape and values.
 
     Parameters
@@ -91,6 +131,8 @@ def assert_same(got: Any, want: Any, ulp: float = 0.0, what: str = "") -> None:
         equals NaN; zeros must agree in sign).
     what : str
         Names the case in the message.
+    scale : float
+        Count in units in the last place of max(|want|, scale).
 
     Raises
     ------
@@ -109,13 +151,17 @@ def assert_same(got: Any, want: Any, ulp: float = 0.0, what: str = "") -> None:
     label = f"{what}: " if what else ""
     assert got.dtype == want.dtype, f"{label}dtype {got.dtype}, want {want.dtype}"
     assert got.shape == want.shape, f"{label}shape {got.shape}, want {want.shape}"
-    if want.dtype.kind != "f":
+    if kind(want.dtype) not in "fc":
         wrong = got != want
     elif ulp:
-        wrong = ulps(got, want) > ulp
+        wrong = ulps(got, want, scale) > ulp
     else:
-        wrong = ~((got == want) | (np.isnan(got) & np.isnan(want)))
-        wrong |= (got == 0) & (want == 0) & (np.signbit(got) != np.signbit(want))
+        wrong = np.zeros(want.shape, bool)
+        parts = [(got, want)] if kind(want.dtype) == "f" else [(got.real, want.real),
+                                                               (got.imag, want.imag)]  # fmt: skip
+        for a, b in parts:
+            wrong |= ~((a == b) | (np.isnan(a) & np.isnan(b)))
+            wrong |= (a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b))
     if wrong.any():
         spots = np.argwhere(wrong)[:4]
         shown = ", ".join(
@@ -133,20 +179,42 @@ def evaluate(array: Array) -> NumpyArray:
                 value[node] = array._data[node]
             elif node.op is SCALAR:
                 value[node] = node.arg
+            elif node.op is CONSTANT:
+                value[node] = node.dtype.type(node.arg)
+            elif node.op is POSITION:
+                value[node] = None  # only a fold over its axes reads it
             else:
                 value[node] = _apply(node, [value[src] for src in node.srcs])
     return np.asarray(value[array._node])
 
 
+def _reduced(node: Node, operands: list[Any]) -> NumpyArray:
+    """Reduce with NumPy; the reduced axes go last and become one."""
+    domain = node.srcs[0].shape
+    kept = tuple(a for a in range(len(domain)) if a not in node.arg)
+    rows = [domain[a] for a in kept]
+
+    def by_rows(x: Any) -> NumpyArray:
+        full = np.broadcast_to(np.asarray(x), domain).transpose((*kept, *node.arg))
+        return full.reshape((*rows, math.prod(domain[a] for a in node.arg)))
+
+    x = by_rows(operands[0])
+    if node.op.name in ("argmax", "argmin"):
+        return np.asarray(getattr(np, node.op.name)(x, axis=-1))
+    if node.op.name == "squared_deviations":
+        count = by_rows(operands[1])
+        mean = (x * count).sum(-1, keepdims=True) / count.sum(-1, keepdims=True)
+        return np.asarray((count * (x - mean) ** 2).sum(-1))
+    if not x.shape[-1]:
+        return np.full(rows, identity(node.op.combine, node.dtype))
+    assert isinstance(node.op.numpy, np.ufunc)
+    return np.asarray(node.op.numpy.reduce(x, axis=-1, dtype=node.dtype))
+
+
 def _apply(node: Node, operands: list[Any]) -> Any:
-    numpy = node.op.numpy
-    if node.op.kind == REDUCTION:
-        assert isinstance(numpy, np.ufunc)
-        flat = np.asarray(operands[0]).reshape(-1)
-        if not flat.size:
-            return identity(node.op.combine, node.dtype)
-        return numpy.reduce(flat, dtype=node.dtype)
-    assert numpy is not None
+    if node.op.reduces:
+        return _reduced(node, operands).reshape(node.shape)
+    numpy = node.op.twin(node.dtype.kind)
     out = np.empty(node.shape, node.dtype)
     numpy(*(np.asarray(x) for x in operands), out=out)
     return out
@@ -166,14 +234,16 @@ def assert_matches_numpy(array: Array, rtol: float = 0.0, what: str = "") -> Non
     """
     got, want = array.compute(), evaluate(array)
     assert got.dtype == want.dtype, (got.dtype, want.dtype)
-    if rtol == 0 or want.dtype.kind != "f":
+    if rtol == 0 or kind(want.dtype) not in "fc":
         assert_same(got, want, what=what)
     else:
         np.testing.assert_allclose(got, want, rtol=rtol, err_msg=what)
 
 
 EXACT: tuple[Op, ...] = tuple(
-    op for op in OPS.values() if op.kind == ELEMENTWISE and op.ulp == 0 and op.name != "astype"
+    op
+    for op in OPS.values()
+    if op.kind == ELEMENTWISE and op.ulp == 0 and not op.ulp_c and op.name != "astype"
 )
 """Elementwise rows whose every result is exact on every engine."""
 
@@ -213,7 +283,7 @@ def random_expression(seed: int, arrays: list[Any], nodes: int = 20) -> Array:
         made += 1
         if made == nodes:
             break
-        if random.random() < 0.15 and result.dtype.kind != "f":
+        if random.random() < 0.15 and kind(result.dtype) not in "fc":
             pool.append(result.astype(list(DTYPES)[random.integers(len(DTYPES))]))
     result = pool[-1]
     assert isinstance(result, Array)

@@ -296,6 +296,16 @@ def test_sizes_change_without_compiling() -> None:
         assert float(total) == x.size
 
 
+def test_many_sizes_in_turn_keep_the_short_way(monkeypatch: Any) -> None:
+    f = itf.fuse(lambda x, a: x * a)
+    arrays = [np.full((n, 3), n, "f4") for n in range(1, 12)]
+    for x in arrays:
+        f(x, 2.0)
+    monkeypatch.setattr(f, "_call", None)
+    for x in arrays * 2:
+        assert_same(f(x, 3.0), x * 3)
+
+
 def test_every_layout_is_read_right() -> None:
     f = itf.fuse(lambda x, y: x * 2 - y)
     base = np.arange(48, dtype="f4").reshape(6, 8)

@@ -122,6 +122,7 @@ def test_cupys_own_capture(cp: Any) -> None:
     f = itf.fuse(lambda x, y: (x * 2 + y, x.sum(), x - x.sum()))
     x, y = cp.asarray(X), cp.asarray(Y)
     f(x, y)
+    (itf.asarray(x) * 3 + y).compute()
     stream = cp.cuda.Stream(non_blocking=True)
     cp.cuda.Device().synchronize()
     with stream:

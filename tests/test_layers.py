@@ -15,7 +15,8 @@ ROOT = Path(itfuse.__file__).parent
 
 # Top to bottom is the order of the data; a module imports lower layers and its own package only.
 LAYERS = (
-    ("errors", "config", "dtypes", "reference", "composites", "pytree"),
+    ("errors", "config", "dtypes", "reference", "special", "composites", "pytree"),
+    ("rows",),
     ("ops",),
     ("form", "wording"),
     ("expr",),
@@ -28,7 +29,7 @@ LAYERS = (
     ("functions",),
     ("number",),
     ("trace",),
-    ("short",),
+    ("short", "signature"),
     ("fused",),
     ("graph",),
     ("__init__",),
@@ -36,13 +37,15 @@ LAYERS = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("composites", "errors"),
+                  ("composites", "dtypes"),
+                  ("special", "reference"),
                   ("engines", "cache"), ("engines", "disk"), ("form", "expr"),
                   ("wording", "expr"), ("wording", "form"),
                   ("cli", "bench"), ("__main__", "cli"), ("__init__", "ahead")}  # fmt: skip
 TABLES = ("ops.py",)  # data may be long
 OPTIONAL = {
     "cupy": ("engines/cuda/", "bench/"), "cuda": ("engines/cuda/",),
-    "rich": ("cli.py", "bench/"), "typer": ("cli.py", "bench/"),
+    "ml_dtypes": ("dtypes.py",), "rich": ("cli.py", "bench/"), "typer": ("cli.py", "bench/"),
 }  # fmt: skip
 
 

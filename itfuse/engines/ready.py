@@ -20,7 +20,6 @@ from itfuse.engines import alias
 from itfuse.errors import DeviceError, DTypeError, ShapeError
 from itfuse.expr import Memory, Node
 from itfuse.ops import INPUT
-from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
 from itfuse.wording import text
 
@@ -53,11 +52,6 @@ class Argument:
     strides: tuple[int, ...] = ()
     type: Any = None
     get: Callable[[], Any] | None = None
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether an array is C-contiguous in the strictest sense, and no special size."""
-        return self.strides == contiguous_strides(self.shape, self.dtype.itemsize)
 
 
 class Ready:
@@ -294,6 +288,8 @@ class ReadyCache:
 
 READY = ReadyCache()
 """What eager expressions have run as, by form."""
+
+BUILT.on_clear.append(READY.clear)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=READY.clear)

@@ -44,7 +44,8 @@ class Tape:
                 pool.append(len(self.dtypes))
                 self.dtypes.append(instr.dtype)
             buffer[at] = pool.pop()
-            self.steps.append((at, OPS[instr.op].numpy, instr.args, buffer[at]))
+            twin = OPS[instr.op].twin(np.dtype(instr.dtype).kind)
+            self.steps.append((at, twin, instr.args, buffer[at]))
             # Freed only now: an op never writes over its own operands.
             for arg in set(instr.args):
                 if last[arg] == at and arg in buffer:

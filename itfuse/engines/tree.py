@@ -33,7 +33,8 @@ class Operator:
     def __init__(self, combine: Combine) -> None:
         self.dtypes = tuple(np.dtype(name) for name, _ in combine.fields)
         self.neutral: Fields = tuple(neutral for _, neutral in combine.fields)
-        self.ufunc = None if combine.op in FOLDS else OPS[combine.op].numpy
+        kind = self.dtypes[0].kind
+        self.ufunc: Any = None if combine.op in FOLDS else OPS[combine.op].twin(kind)
         self._merge = FOLDS[combine.op].merge if combine.op in FOLDS else None
 
     def merge(self, a: Fields, b: Fields) -> Fields:
@@ -41,13 +42,11 @@ class Operator:
         if self._merge is not None:
             merged: Fields = self._merge(a, b)
             return merged
-        assert self.ufunc is not None
         return (self.ufunc(a[0], b[0]),)
 
     def in_turn(self, steps: Fields) -> Fields:
         """Combine along the first axis, one after another, from the identity."""
         if self.ufunc is not None:
-            assert isinstance(self.ufunc, np.ufunc)
             # NumPy starts from the first instead. The identity after gives the same bits.
             total: Fields = (self.ufunc.reduce(steps[0], axis=0, dtype=self.dtypes[0]),)
         else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itfuse.lower.tile import TileKernel
+from itfuse.lower.tile_columns import lower_columns
 from itfuse.lower.tile_reduce import lower_reduce
+from itfuse.lower.tile_rows import lower_rows
 from itfuse.lower.tile_transform import lower_transform
 from itfuse.lower.tile_turned import lower_turned, side
 from itfuse.plan.stages import Stage
@@ -17,6 +19,10 @@ def lower_tile(stage: Stage, name: str, aligned: bool = True) -> TileKernel:
     """
     if stage.primitive == "reduce":
         return lower_reduce(stage, name, aligned)
+    if stage.primitive == "rows":
+        return lower_rows(stage, name, aligned)
+    if stage.primitive == "columns":
+        return lower_columns(stage, name, aligned)
     turned = any(i.turned is not None for i in stage.inputs)
     if turned and side(stage):
         return lower_turned(stage, name)

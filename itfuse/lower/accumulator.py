@@ -16,6 +16,11 @@ from itfuse.plan.stages import Combine, fields
 def literal(value: Any, dtype: str) -> str:
     """Return a NumPy scalar as C++ that needs no header."""
     cpp = DTYPES[dtype].cpp
+    if DTYPES[dtype].part:
+        parts = [literal(part, DTYPES[dtype].part) for part in (value.real, value.imag)]
+        return f"{cpp}{{{', '.join(parts)}}}"
+    if DTYPES[dtype].narrow:
+        return f"itf_from_bits({cpp}(), {int(value.view(np.uint16))})"
     if dtype == "float32":
         return f"__int_as_float({int(value.view(np.int32))})"
     if dtype == "float64":

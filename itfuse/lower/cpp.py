@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from itfuse.dtypes import DTYPES
-from itfuse.expr import template_of
+from itfuse.expr import signature_of, template_of
+from itfuse.lower import numbers
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.ops import FOLDS, OPS
 from itfuse.plan.stages import Combine, Instr, Program, Stage
@@ -106,14 +107,31 @@ def lower(stage: Stage, name: str) -> Lowered:
 
 
 def prelude(stage: Stage) -> str:
-    """Write the helpers of the ops that the stage uses, each once."""
-    rows = []
+    """Write what the stage's functions need: number types, and each op's helpers once."""
+    names: dict[str, None] = {}
+    helpers: dict[str, None] = {}
+
+    def use(op: str, operands: Sequence[str], result: str) -> None:
+        names.update(dict.fromkeys((*operands, result)))
+        if op in OPS:
+            signature = signature_of(OPS[op].helper, operands, result)
+            texts = OPS[op].helper[signature] if signature else ()
+            helpers.update(dict.fromkeys(texts))
+
     for phase in stage.phases:
         for program in (phase.element, phase.finish):
-            rows += [OPS[i.op] for i in program.instrs if i.op in OPS] if program else []
-        rows += [FOLDS[c.op] if c.op in FOLDS else OPS[c.op] for c in phase.combine]
-    helpers = dict.fromkeys(row.helper for row in rows if row.helper)
-    return "".join(text.lstrip("\n") for text in helpers)
+            for instr in program.instrs if program else ():
+                assert program is not None
+                use(instr.op, [program.instrs[at].dtype for at in instr.args], instr.dtype)
+        for one in phase.combine:
+            names.update(dict.fromkeys(name for name, _ in one.fields))
+            if one.op in FOLDS:
+                for texts in FOLDS[one.op].helper.values():
+                    helpers.update(dict.fromkeys(texts))
+            else:
+                use(one.op, [one.dtype] * 2, one.dtype)
+    types = numbers.definitions(names)
+    return types + "".join(text.lstrip("\n") for text in helpers)
 
 
 def struct_text(name: str, members: Sequence[str]) -> str:
@@ -128,19 +146,24 @@ def _members(names: Sequence[str]) -> list[str]:
 def expression(op: str, operands: Sequence[str], dtypes: Sequence[str], result: str) -> str:
     """Fill the C++ template of a row: `operands` are C++ expressions without side effects."""
     template = template_of(OPS[op], dtypes, result)
-    last = DTYPES[dtypes[-1]]
-    # The first integer operand decides in which width arithmetic and shifts happen.
-    first = DTYPES[dtypes[0]]
-    single = "float32" in (result, last.name)
-    return template.format(
+    last, first, to = DTYPES[dtypes[-1]], DTYPES[dtypes[0]], DTYPES[result]
+    single = "float" in (to.computes or to.cpp, last.computes or last.cpp)
+    operands = [
+        f"({DTYPES[dtype].computes}){operand}" if DTYPES[dtype].narrow else operand
+        for operand, dtype in zip(operands, dtypes, strict=True)
+    ]
+    code = template.format(
         *operands,
-        T=DTYPES[result].cpp,
-        A=last.cpp,
+        T=to.computes or to.cpp,
+        A=last.computes or last.cpp,
+        # The first integer operand decides in which width arithmetic and shifts happen.
         W=first.wide or last.wide,
         bits=first.bits,
+        F=DTYPES[to.part].cpp if to.part else "",
         s="f" if single else "",
         p="f" if single else "d",
     )
+    return f"{to.cpp}({code})" if to.narrow else code
 
 
 def comment(program: Program, target: str) -> str:

@@ -84,7 +84,11 @@ class StateLayout:
         if self.rank:
             values += stage.dims
         for slot in self.slots:
-            values.append(operands[slot])
+            source = stage.inputs[slot]
+            if source.kind == "scalar":
+                values += DTYPES[source.dtype].packed(operands[slot])
+            else:
+                values.append(operands[slot])
             if stage.inputs[slot].layout == "strided":
                 values += stage.inputs[slot].strides
         if self.whole:

@@ -214,6 +214,11 @@ class TileKernel:
         """Return whether this variant may run with these addresses; the other always may."""
         return self.needs is None or self.needs.met(stage, operands, outputs)
 
+    def scratch(self, stage: Stage) -> tuple[int, int]:
+        """Return the bytes of partial results and the number of counts that a launch needs."""
+        partials = self.partials(stage) if self.partials else self.spans(stage)
+        return partials * self.partial, self.counters(stage) if self.counters else 1
+
     def spans(self, stage: Stage) -> int:
         """Return how many blocks or leaves cover the domain, at least one."""
         if self.grid is not None:

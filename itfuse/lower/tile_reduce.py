@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from itfuse.dtypes import DTYPES
+from itfuse.lower import numbers
 from itfuse.lower.accumulator import item_dtype, item_functions, item_struct
 from itfuse.lower.cpp import (
     comment,
@@ -33,7 +34,7 @@ from itfuse.lower.tile import (
     vector_loads,
 )
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS
-from itfuse.plan.stages import Stage
+from itfuse.plan.stages import Stage, fields
 
 _SHUFFLE = """\
 template <typename T> __device__ __forceinline__ T from_lane(T v, int distance) {
@@ -124,12 +125,15 @@ def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
     extra = (("Item* partial;", "Q"), ("unsigned* finished;", "Q"))
     state = state_layout(stage, slots, whole=True, extra=extra)
     symbol = f"{name}_reduce"
+    complex_values = any(DTYPES[name].part for name, _ in fields(stage.combine))
     source = "".join([
         prelude(stage),
         access(aligned),
         ROW if stage.strided else "",
         _SHUFFLE,
+        numbers.SHUFFLES if complex_values else "",
         _FRESH,
+        numbers.FRESH if complex_values else "",
         item_struct(stage.combine),
         item_functions(stage.combine),
         _BLOCK_TREE,
@@ -169,7 +173,7 @@ def _lanes(stage: Stage) -> int:
 
     Integers combine to the same bits in any order, so that narrow ones may fill 16-byte loads.
     """
-    if any(DTYPES[one.dtype].kind == "f" for one in stage.combine):
+    if any(DTYPES[one.dtype].kind in "fc" for one in stage.combine):
         return LANES
     linear = by_layout(stage, stage.element.slots, "linear")
     widest = max((np.dtype(stage.inputs[slot].dtype).itemsize for slot in linear), default=4)

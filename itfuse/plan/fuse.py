@@ -9,12 +9,16 @@ left on the device.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from itfuse.dtypes import accumulator
 from itfuse.expr import Node, Shape
 from itfuse.ops import INPUT
+from itfuse.plan.index import inner_step
 from itfuse.plan.late import Group, When, timetable
-from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage
+from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage, fields
 from itfuse.plan.write import Inputs, Spot, Writer
 from itfuse.wording import leaf_names, text, toposort
 
@@ -72,6 +76,12 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
         own = [node for node in order if node in late and home[node] == s]
         stages.append(_build(one, order, outputs[s], earlier, late, own=own))
     for s, stage in enumerate(stages):
+        if stage.size_class and stage.size_class[0] == "walk":
+            again = (
+                f"pass {s + 1} reads rows of {stage.length} elements {len(stage.phases)} times, "
+                "after the first out of the cache: they do not fit registers"
+            )
+            notes.append(Note("read-again", again))
         for i in stage.inputs:
             if i.kind == "carried" and isinstance(i.source, tuple):
                 value = outputs[i.source[0]][i.source[1]]
@@ -272,13 +282,19 @@ def _build(
         frozen, dims, _ = inputs.freeze()
         return Stage("transform", element, (), None, frozen, written, one.shape, dims)
     combine, heads, slots = _combines(one.reductions())
-    element = writer.program([writer.write(node) for node in heads])
+    element = writer.program([_wide(writer, node) for node in heads])
     writer = Writer(inputs, earlier)
+    of = fields(combine)
     for node, slot in slots.items():
-        writer.offers[node] = Instr("combined", (), node.dtype.name, slot)
+        writer.offers[node] = Instr("combined", (), of[slot][0], slot)
     finish = writer.program([writer.write(node, ()) for node in outputs])
     frozen, dims, _ = inputs.freeze()
     return Stage("reduce", element, combine, finish, frozen, written, one.shape, dims)
+
+
+def _wide(writer: Writer, node: Node) -> int:
+    """Write what is combined: a narrow float in a wider one; the finish rounds it once."""
+    return writer.cast(writer.write(node), accumulator(node.dtype.name))
 
 
 def _combines(reductions: list[Node]) -> tuple[tuple[Combine, ...], list[Node], dict[Node, int]]:
@@ -291,7 +307,7 @@ def _combines(reductions: list[Node]) -> tuple[tuple[Combine, ...], list[Node], 
         same = (node.op, node.srcs)  # with and without keepdims it is one reduction
         if same not in first:
             first[same] = len(heads)
-            combine.append(Combine(node.op.combine, node.srcs[0].dtype.name))
+            combine.append(Combine(node.op.combine, accumulator(node.srcs[0].dtype.name)))
             heads += node.srcs
         slots[node] = first[same] + node.op.pick
     return tuple(combine), heads, slots
@@ -320,7 +336,7 @@ def _rows(
         writer = _offering(inputs, earlier, slot)
         reductions = [n for n in one.reductions() if phase_of[n] == number]
         combine, heads, slots = _combines(reductions)
-        results = [writer.write(node) for node in heads]
+        results = [_wide(writer, node) for node in heads]
         if number == last:
             results += [writer.write(node) for node in elements]
         element = writer.program(results)
@@ -328,8 +344,9 @@ def _rows(
         made = [node for node in leaving if phase_of[node] == number]
         if made:
             writer = _offering(inputs, earlier, slot)
+            of = fields(combine)
             for node, at in slots.items():
-                writer.offers[node] = Instr("combined", (), node.dtype.name, at)
+                writer.offers[node] = Instr("combined", (), of[at][0], at)
             finish = writer.program([writer.write(n, late.when[n].places) for n in made])
             for node in made:
                 slot[node] = len(slot)
@@ -337,7 +354,10 @@ def _rows(
     frozen, dims, kept = inputs.freeze()
     *before, end = phases
     values = tuple(slot[output.node] for output in written[len(elements) :])
-    primitive = "rows" if before or elements or not _by_columns(frozen, kept) else "columns"
+    primitive = "rows"
+    if not before and not elements and _by_columns(frozen, kept):
+        primitive = "columns"
+        frozen = tuple(_from_column_to_column(i, kept) for i in frozen)
     return Stage(
         primitive, end.element, end.combine, end.finish, frozen, written, group.domain, dims,
         axes=group.axes, kept=kept, before=tuple(before), written=values,
@@ -375,3 +395,11 @@ def _by_columns(inputs: tuple[Input, ...], kept: int) -> bool:
         return False
     across, along = abs(largest.strides[kept - 1]), abs(largest.strides[-1])
     return 0 < across < along
+
+
+def _from_column_to_column(i: Input, kept: int) -> Input:
+    """Return an input of `columns`, whose vectors lie along the last kept axis."""
+    if i.layout != "strided":
+        return i
+    inner = inner_step(i.strides[:kept], np.dtype(i.dtype).itemsize)
+    return replace(i, inner=inner, turned=None)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from itfuse.expr import Memory, Node, Shape
 from itfuse.ops import INPUT
 
-ON_CHIP = 1 << 15
-"""Elements of a row that one pass may walk several times. Longer rows do not stay on chip, so that
-a second walk reads memory again: another pass, whose bytes show in the plan, costs the same."""
+ON_CHIP = 1 << 17
+"""Elements of a row that one pass may walk several times: up to 2**15 in registers, from there on
+out of the second-level cache. Longer rows do not stay on chip, so that a second walk reads memory
+again: another pass, whose bytes show in the plan, costs the same."""
 
 
 @dataclass(frozen=True)

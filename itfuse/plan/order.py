@@ -54,7 +54,8 @@ def row_class(length: int, walks: bool) -> tuple[str, int]:
     tuple of (str, int)
         `lanes`, threads of a warp for a row; `warp`, vectors of each of its threads; `block`,
         vectors of each of `THREADS` threads; `leaves`, that many times `THREADS` threads, each
-        with one leaf; `long`, leaf after leaf.
+        with one leaf; `walk`, four leaves after four leaves, in every phase anew; `long`, leaf
+        after leaf.
     """
     vectors = -(-length // LANES)
     if vectors <= WARP:
@@ -63,7 +64,9 @@ def row_class(length: int, walks: bool) -> tuple[str, int]:
         return "warp", -(-vectors // WARP)
     if length <= LEAF:
         return "block", -(-vectors // THREADS)
-    return ("leaves", -(-length // LEAF)) if walks else ("long", 0)
+    if not walks:
+        return "long", 0
+    return ("leaves", -(-length // LEAF)) if length <= 4 * LEAF else ("walk", 0)
 
 
 def column_class(length: int, columns: int) -> tuple[int, int]:

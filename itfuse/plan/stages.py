@@ -326,7 +326,7 @@ class Note:
     ----------
     reason : str
         A stable word for tests: `needs-result`, `no-common-input`, `different-domain`,
-        `different-primitive`, `strategy`.
+        `different-axes`, `different-primitive`, `read-again`, `strategy`.
     text : str
         The sentence for people.
     """

@@ -168,7 +168,7 @@ class Writer:
                 continue
             dtype = node.dtype.name
             if node in self.offers:
-                self.given[node] = self.emit(self.offers[node])
+                self.given[node] = self.cast(self.emit(self.offers[node]), dtype)
             elif node in self.stop:
                 slot = self.inputs.carried(node, self.stop[node], places)
                 self.at[key] = self.emit(Instr("load", (), dtype, slot))
@@ -183,6 +183,12 @@ class Writer:
                 args = tuple(self._value(src, places) for src in node.srcs)
                 self.at[key] = self.emit(Instr(node.op.name, args, dtype))
         return self._value(root, places)
+
+    def cast(self, at: int, dtype: str) -> int:
+        """Return the position of the value at `at` as `dtype`."""
+        if self.instrs[at].dtype == dtype:
+            return at
+        return self.emit(Instr("astype", (at,), dtype))
 
     def program(self, results: list[int]) -> Program:
         """Return the program that leaves with these values."""

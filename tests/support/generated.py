@@ -57,10 +57,11 @@ class HostEngine:
         self.ran = {True: 0, False: 0}  # launches of aligned and of other variants
         sources = []
         for key, stage in self.stages.items():
-            source = self.lowered[key].source
-            if stage.strategy == "cub.pointers" and "map" in self.lowered[key].functions:
-                source += _map_at(stage, self.lowered[key])
-            sources.append(source)
+            if not stage.by_rows:
+                source = self.lowered[key].source
+                if stage.strategy == "cub.pointers" and "map" in self.lowered[key].functions:
+                    source += _map_at(stage, self.lowered[key])
+                sources.append(source)
             if stage.strategy == "tile":
                 variants = [lower_tile(stage, f"h_{key}_{'na'[ok]}", bool(ok)) for ok in (1, 0)]
                 self.tiles[key] = variants
@@ -116,9 +117,11 @@ class HostEngine:
         """Run the kernel twice: other alignments, another filling, another grid."""
         raw = _addresses(stage, operands)
         tile = variants[0]
-        spans = tile.spans(stage)
-        partial = np.empty(spans * tile.partial, "u1")
-        finished = np.zeros(1, "u4")
+        if stage.by_rows and stage.rows == 0:
+            return
+        nbytes, counts = tile.scratch(stage)
+        partial = np.empty(max(1, nbytes), "u1")
+        finished = np.zeros(counts, "u4")
         extra = (partial.ctypes.data, finished.ctypes.data) if tile.partial else ()
         for fill, shift in ((0xA5, 0), (0x5A, 1)):
             partial[:] = fill
@@ -132,10 +135,11 @@ class HostEngine:
             self.ran[tile.needs is not None] += 1
             state = tile.state.pack(stage, raw, places, extra)
             # A reduction's grid may be smaller than its leaves are many.
-            grid = min(spans, 2) if tile.partial and shift else spans
+            spans = tile.spans(stage)
+            grid = min(spans, 2) if tile.partial and not tile.partials and shift else spans
             self.library.launch(tile.symbol, state, grid, tile.block)
-            if finished[0]:
-                raise HostError(f"{tile.symbol} leaves its count at {finished[0]}")
+            if finished.any():
+                raise HostError(f"{tile.symbol} leaves its count at {finished.max()}")
             for room, start, out in zip(rooms, starts, outputs, strict=True):
                 end = start + out.nbytes
                 if (room[:start] != fill).any() or (room[end:] != fill).any():

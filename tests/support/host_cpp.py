@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 FLAGS = ("-O1", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-fno-fast-math",
-         "-fno-strict-aliasing", "-fPIC", "-shared")  # fmt: skip
-"""No contraction and no fast math: each operation rounds to its own type, as NumPy's does."""
+         "-fno-strict-aliasing", "-fno-gnu-unique", "-fPIC", "-shared")  # fmt: skip
+"""No contraction and no fast math: each operation rounds to its own type, as NumPy's does. Nor
+unique symbols: shared memory of two libraries would be one, although their kernels differ."""
 
 LIMIT = 4096
 """Largest result of one call, in bytes."""

@@ -97,6 +97,55 @@ static inline float __uint_as_float(unsigned a) { return itf_host_bits<float>(a)
 static inline long long __double_as_longlong(double a) { return itf_host_bits<long long>(a); }
 static inline double __longlong_as_double(long long a) { return itf_host_bits<double>(a); }
 
+// ---- special functions that <math.h> lacks: slow and accurate ----
+static inline double cyl_bessel_i0(double x) {
+  double term = 1.0, sum = 1.0;
+  for (int k = 1; k < 3000 && term > 1e-17 * sum && sum - sum == 0; ++k) {
+    term *= x / 2 / k * (x / 2 / k);
+    sum += term;
+  }
+  return x == x ? sum : x;
+}
+static inline float cyl_bessel_i0f(float x) { return (float)cyl_bessel_i0((double)x); }
+static inline double erfinv(double y) {
+  const double a = fabs(y);
+  if (!(a < 1)) return a == 1 ? (y < 0 ? -INFINITY : INFINITY) : NAN;
+  if (a < 1e-8) return y * 0.88622692545275801365;
+  double low = 0, high = 6;  // bisection, then Newton
+  for (int k = 0; k < 40; ++k) {
+    const double middle = (low + high) / 2;
+    const bool below = a < 0.5 ? erf(middle) < a : erfc(middle) > 1 - a;
+    (below ? low : high) = middle;
+  }
+  double x = (low + high) / 2;
+  for (int k = 0; k < 2; ++k) {
+    const double error = a < 0.5 ? erf(x) - a : (1 - a) - erfc(x);
+    x -= error / (1.1283791670955126 * exp(-x * x));
+  }
+  return y < 0 ? -x : x;
+}
+static inline float erfinvf(float y) { return (float)erfinv((double)y); }
+
+// ---- float16, for which generated code uses PTX ----
+static inline unsigned short itf_host_half(double x) {
+  const unsigned sign = signbit(x) ? 0x8000u : 0u;
+  const double a = fabs(x);
+  int exponent;
+  if (x != x) return (unsigned short)(sign | 0x7e00u);
+  if (a >= 65520.0) return (unsigned short)(sign | 0x7c00u);
+  if (a < 0x1p-14) return (unsigned short)(sign | (unsigned)nearbyint(a * 0x1p24));
+  const double part = frexp(a, &exponent);  // rounding up to the next power carries by itself
+  const unsigned significand = (unsigned)nearbyint(part * 0x1p11) - 1024u;
+  return (unsigned short)(sign | (((unsigned)(exponent + 14) << 10) + significand));
+}
+static inline float itf_host_float(unsigned short bits) {
+  const int exponent = bits >> 10 & 31, significand = bits & 1023;
+  const double a = exponent == 31 ? (significand ? NAN : INFINITY)
+                   : exponent     ? ldexp(1024.0 + significand, exponent - 25)
+                                  : ldexp((double)significand, -24);
+  return (float)(bits & 0x8000 ? -a : a);
+}
+
 // ---- loads and stores with a cache hint ----
 template <typename T> static inline T __ldg(const T* p) { return *p; }
 template <typename T> static inline T __ldcs(const T* p) { return *p; }
@@ -158,6 +207,15 @@ template <typename T> static inline T __shfl_down_sync(unsigned, T value, int di
   if (threadIdx.x % 32 + distance < 32) {
     memcpy(&found, &itf_host_block.slot[threadIdx.x + distance], sizeof(T));
   }
+  itf_host_wait(warp);  // before anyone writes the next value
+  return found;
+}
+template <typename T> static inline T __shfl_sync(unsigned, T value, int lane) {
+  itf_host_barrier& warp = itf_host_block.warp[threadIdx.x / 32];
+  memcpy(&itf_host_block.slot[threadIdx.x], &value, sizeof(T));
+  itf_host_wait(warp);
+  T found = value;
+  memcpy(&found, &itf_host_block.slot[threadIdx.x / 32 * 32 + lane % 32], sizeof(T));
   itf_host_wait(warp);  // before anyone writes the next value
   return found;
 }

@@ -40,7 +40,9 @@ class CudaBuilt:
 
     def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
         """Queue one run on CuPy's current stream; nothing waits."""
-        if stage.primitive == "transform" and stage.size == 0:
+        if (stage.primitive == "transform" and stage.size == 0) or (
+            stage.by_rows and stage.rows == 0
+        ):
             return
         raw = [
             x.item() if i.kind == "scalar" else x.data.ptr

@@ -93,7 +93,7 @@ class Scratch:
         self._counters: OrderedDict[int, Any] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, stream: int, nbytes: int) -> tuple[int, int, Any]:
+    def take(self, stream: int, nbytes: int, counts: int = 1) -> tuple[int, int, Any]:
         """Return memory for one launch on `stream`, which is the current one.
 
         Parameters
@@ -102,6 +102,8 @@ class Scratch:
             Its handle.
         nbytes : int
             Bytes of partial results.
+        counts : int
+            Number of counters.
 
         Returns
         -------
@@ -112,28 +114,32 @@ class Scratch:
         """
         if is_capturing(stream):
             with relaxed():
-                memory = cupy.cuda.alloc(nbytes + 16)
-            memory.memset_async(0, nbytes + 16)  # captured too: every run starts from zero
+                memory = cupy.cuda.alloc(nbytes + 8 + 4 * counts)
+            # Captured too: every run starts from zero.
+            memory.memset_async(0, nbytes + 8 + 4 * counts)
             keep(memory)
             return memory.ptr, memory.ptr + (nbytes + 7) // 8 * 8, memory
-        return self.take_uncaptured(stream, nbytes)
+        return self.take_uncaptured(stream, nbytes, counts)
 
-    def take_uncaptured(self, stream: int, nbytes: int) -> tuple[int, int, Any]:
+    def take_uncaptured(self, stream: int, nbytes: int, counts: int = 1) -> tuple[int, int, Any]:
         """Return the same where the caller knows that `stream` is not being captured."""
         memory = cupy.cuda.alloc(nbytes)
-        return memory.ptr, self.counter(stream), memory
+        return memory.ptr, self.counter(stream, counts), memory
 
-    def counter(self, stream: int) -> int:
-        """Return the address of the counter of `stream`, which is the current one."""
+    def counter(self, stream: int, counts: int = 1) -> int:
+        """Return the address of the counters of `stream`, which is the current one.
+
+        Fewer than are wanted go back to CuPy's pool, which reuses them in stream order.
+        """
         if stream <= _LEGACY:
-            if self._default is None:
-                self._default = cupy.zeros(1, "uint32")
+            if self._default is None or self._default.size < counts:
+                self._default = cupy.zeros(counts, "uint32")
             return int(self._default.data.ptr)
         number = _identity(stream)
         with self._lock:
             found = self._counters.get(number)
-            if found is None:
-                found = self._counters[number] = cupy.zeros(1, "uint32")
+            if found is None or found.size < counts:
+                found = self._counters[number] = cupy.zeros(counts, "uint32")
                 if len(self._counters) > _STREAMS:
                     # Back to CuPy's pool, which gives it to the same stream only.
                     self._counters.popitem(last=False)

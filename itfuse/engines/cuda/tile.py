@@ -86,8 +86,10 @@ class TileBuilt:
         grid = kernel.spans(stage)
         extra: list[Any] = []
         if kernel.partial:
-            *extra, _memory = self.scratch.take(stream, grid * kernel.partial)
-            grid = min(grid, loaded.most)
+            nbytes, counts = kernel.scratch(stage)
+            *extra, _memory = self.scratch.take(stream, max(1, nbytes), counts)
+            if kernel.partials is None:  # blocks walk the leaves
+                grid = min(grid, loaded.most)
         block = loaded.block()
         block[0].raw = kernel.state.pack(stage, operands, outputs, extra)
         driver.launchKernel(loaded.function, grid, 1, 1, kernel.block, 1, 1, 0, stream, block[2], 0)

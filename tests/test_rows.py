@@ -1,0 +1,181 @@
+"""Kernels over rows and columns: the CPU engine's bits, on the host; resources by the compiler."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from support import host_cpp, nvrtc
+from support.generated import HostEngine, plan_for, unit
+
+import itfuse as itf
+from itfuse.dtypes import DTYPES
+from itfuse.lower import lower_tile
+from itfuse.ops import OPS, REDUCTION
+from itfuse.plan.stages import Stage
+from itfuse.testing import assert_same, edge_values
+
+host = pytest.mark.skipif(bool(host_cpp.why_not()), reason=host_cpp.why_not())
+Case = tuple[str, tuple[itf.Array, ...], float]
+
+# One of each class, its ends, and lengths that no vector fits.
+LENGTHS = (1, 3, 4, 8, 10, 37, 100, 128, 129, 257, 512, 1000, 1024, 1025, 5000, 8192)
+LONGER = (8193, 20_001, 32_768, 33_001, 81_920)
+
+
+def check(cases: list[Case]) -> None:
+    plans = [plan_for("tile", *lazies) for _, lazies, _ in cases]
+    engine = HostEngine(plans)
+    for (what, lazies, ulp), plan in zip(cases, plans, strict=True):
+        wants = itf.compute(*lazies) if len(lazies) > 1 else (lazies[0].compute(),)
+        for got, want in zip(engine.run(plan, *lazies), wants, strict=True):
+            assert_same(got, want, ulp, what)
+
+
+def random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    if np.dtype(dtype).kind != "f":
+        return edge_values(dtype, int(np.prod(shape)), seed).reshape(shape)
+    return (np.random.default_rng(seed).normal(size=shape) * 3 + 1).astype(dtype)
+
+
+def several(x: itf.Array, axis: int) -> tuple[itf.Array, ...]:
+    return (x.sum(axis), x.max(axis, keepdims=True), x.argmin(axis), x.var(axis) * 2 + 1)
+
+
+@host
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64", "bool"])
+def test_row_and_column_reductions_are_the_cpu_engines_bits(dtype: str) -> None:
+    cases: list[Case] = []
+    for length in LENGTHS:
+        for rows in (3, 40):
+            x = random((rows, length), dtype, length)
+            if x.size > 60_000 and dtype != "float32":
+                continue
+            cases += [(f"rows {x.shape}", several(itf.asarray(x), 1), 0.0),
+                      (f"columns {x.shape}", several(itf.asarray(x.T.copy()), 0), 0.0)]  # fmt: skip
+    check(cases)
+
+
+@host
+def test_every_reduction_by_rows_and_columns() -> None:
+    cases: list[Case] = []
+    for name in DTYPES:
+        for shape, axis in itertools.product([(5, 130), (130, 5), (9, 11, 13)], (0, 1, -1)):
+            x = itf.asarray(random(shape, name, 1))
+            every = [op.name for op in OPS.values() if op.kind == REDUCTION]
+            made = tuple(getattr(itf, one)(x, axis=axis) for one in every)
+            cases.append((f"{name} {shape} {axis}", made, 0.0))
+    check(cases)
+
+
+@host
+def test_long_rows_and_columns() -> None:
+    cases: list[Case] = []
+    for length in (*LONGER, 100_003):
+        x = random((3, length), "float32", length)
+        cases += [(f"rows {length}", several(itf.asarray(x), 1), 0.0),
+                  (f"columns {length}", several(itf.asarray(x.T.copy()), 0), 0.0)]  # fmt: skip
+    wide = random((9000, 70), "float32", 5)
+    cases.append(("wide columns", several(itf.asarray(wide), 0), 0.0))
+    check(cases)
+
+
+def programs(x: itf.Array, w: Any) -> list[tuple[str, tuple[itf.Array, ...], float]]:
+    centred = x - x.mean(-1, keepdims=True)
+    return [
+        # Only arithmetic: the same bits.
+        ("centred", (centred,), 0.0),
+        ("standard", (centred / x.std(-1, keepdims=True) * w + w, x.max(-1)), 0.0),
+        ("layernorm", (itf.layernorm(x, w, w),), 0.0),
+        ("rms", (itf.rmsnorm(x, w),), 0.0),
+        ("normalize", (itf.normalize(x, 1), (x * w).sum(-1)), 0.0),
+        # exp is the machine's own, and its errors add up.
+        ("softmax", (itf.softmax(x),), 64.0),
+        ("log_softmax", (itf.log_softmax(x * 0.1),), 4096.0),
+    ]
+
+
+@host
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_row_programs_are_the_cpu_engines(dtype: str) -> None:
+    cases: list[Case] = []
+    for length in LENGTHS if dtype == "float32" else (10, 100, 300, 2000):
+        x = random((5, length), dtype, length)
+        w = random((length,), dtype, length + 1)
+        some = programs(itf.asarray(x), w)
+        cases += [(f"{what} {length}", *rest) for what, *rest in some if what != "log_softmax"]
+    check(cases)
+
+
+@host
+def test_row_programs_of_long_rows() -> None:
+    cases: list[Case] = []
+    for length in LONGER:
+        x, w = random((2, length), "float32", length), random((length,), "float32", 1)
+        cases += [(f"{what} {length}", *rest) for what, *rest in programs(itf.asarray(x), w)[:4]]
+    check(cases)
+
+
+@host
+def test_layouts_broadcasts_and_carried_values() -> None:
+    x = random((6, 7, 40), "float32", 1)
+    row, column = random((40,), "float32", 2), random((7, 1), "float32", 3)
+    cases: list[Case] = []
+    for view in (x, x[::-1], x[..., ::-1], x[:, ::2], np.asfortranarray(x), x.transpose(1, 0, 2),
+                 np.broadcast_to(x[:1], x.shape), np.broadcast_to(x[..., :1], x.shape),
+                 np.repeat(x, 2, axis=-1)[..., ::2]):  # fmt: skip
+        lazy = itf.asarray(view)
+        side = column if view.shape[1] == 7 else column[0, 0]
+        for axis in (0, 1, 2, (0, 1), (1, 2), (0, 2)):
+            cases.append((f"{view.strides} {axis}", ((lazy * row + side).sum(axis) / 3,), 0.0))
+        apart = lazy - lazy.mean((1, 2), keepdims=True)
+        cases.append((f"program {view.strides}", (apart * row + side,), 0.0))
+    lazy = itf.asarray(x)
+    cases += [
+        ("carried", ((lazy - lazy.mean(0)).sum(-1),), 0.0),
+        ("carried whole", ((lazy - lazy.max()).sum(-1) * lazy.sum(),), 0.0),
+        ("epilogue", (lazy.sum(1) * row + random((6, 40), "float32", 4),), 0.0),
+        ("epilogue of rows", (lazy.sum(-1, keepdims=True) * column,), 0.0),
+        ("positions", (lazy.argmax(1), lazy.argmin(0), lazy.argmax(-1)), 0.0),
+        ("no rows", (itf.asarray(np.empty((0, 5), "f4")).sum(1),), 0.0),
+        ("no elements", (itf.asarray(np.empty((5, 0), "f4")).sum(1) + 1,), 0.0),
+        ("no elements down", (itf.asarray(np.empty((0, 5), "f4")).sum(0) + 1,), 0.0),
+    ]
+    check(cases)
+
+
+# ---- what the device's compiler says ---------------------------------------------------------
+
+
+def kernels(dtype: str) -> dict[str, Stage]:
+    found: dict[str, Stage] = {}
+    for length in (8, 100, 512, 1024, 4096, 8192, 32_768, 65_536):
+        x, w = itf.spec((300, length), dtype), itf.spec((length,), dtype)
+        made = {"sum": (x * x).sum(-1), "softmax": itf.softmax(x), "norm": itf.layernorm(x, w, w)}
+        turned = itf.spec((length, 300), dtype)
+        made["columns"] = (turned * turned).sum(0)
+        for what, one in made.items():
+            (found[f"{what}_{length}"],) = plan_for("tile", one).stages
+        found[f"stats_{length}"] = plan_for("tile", x.mean(-1), x.var(-1), x.argmax(-1)).stages[0]
+        found[f"column_stats_{length}"] = plan_for("tile", turned.var(0), turned.max(0)).stages[0]
+    return found
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernels_compile_without_spills(dtype: str, arch: str) -> None:
+    nvrtc.require()
+    stages = kernels(dtype)
+    sources = [
+        lower_tile(s, f"{k}_{a}", a == "aligned").source
+        for k, s in stages.items()
+        for a in ("aligned", "any")
+    ]
+    _, report = nvrtc.compile_cubin(unit(sources), arch)
+    for name, one in report.functions.items():
+        # A block of 1,024 threads has 64 registers for each: 8 or 16 bytes may not fit.
+        some = 32 if name.startswith("norm_32768") else 0
+        assert one.spill_stores + one.spill_loads <= some, (name, one)
+        assert one.stack <= some, (name, one)
