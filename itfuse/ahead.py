@@ -14,7 +14,6 @@ import json
 import math
 import os
 import re
-import secrets
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -218,7 +217,7 @@ def _write(target: Path, manifest: dict[str, Any], codes: dict[str, bytes]) -> N
             member = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             member.external_attr = 0o644 << 16
             file.writestr(member, content, zipfile.ZIP_DEFLATED)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}")
     try:
         temporary.write_bytes(buffer.getvalue())
         temporary.replace(target)

@@ -34,9 +34,9 @@ class BuildCache:
     def __init__(self) -> None:
         self._built: dict[Any, Any] = {}
         self.builds = 0
+        self.unlock()
         self.on_clear: list[Callable[[], object]] = []
         """Called after `clear`, by those who hold on to what was built."""
-        self.unlock()
 
     def get(self, key: Any, build: Callable[[], T]) -> T:
         """Return what `build` made for `key`, calling it only if nothing has."""

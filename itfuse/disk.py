@@ -16,7 +16,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import secrets
 import stat
 import sys
 import time
@@ -177,7 +176,7 @@ def save(name: str, payload: bytes) -> bool:
     entry = pack(name, payload)
     if path is None or len(entry) > setting("cache_size") << 20 or not _usable(path):
         return False
-    temporary = path / f".{name[:16]}-{os.getpid()}-{secrets.token_hex(4)}"
+    temporary = path / f".{name[:16]}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
         with os.fdopen(handle, "wb") as stream:
@@ -254,7 +253,8 @@ def info() -> Info:
     if path is None:
         return Info("none: turned off, or no home directory", False, 0, 0, limit)
     sizes = [status.st_size for entry, status in _files(path) if _is_entry(entry.name)]
-    return Info(str(path), _usable(path), len(sizes), sum(sizes), limit)
+    usable = _usable(path) and os.access(path, os.W_OK)
+    return Info(str(path), usable, len(sizes), sum(sizes), limit)
 
 
 _recording: ContextVar[dict[str, bytes] | None] = ContextVar("itfuse_recording", default=None)

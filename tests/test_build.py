@@ -130,8 +130,8 @@ def test_a_fused_functions_calls_ask_for_what_is_in_the_file(
         asked.append(disk.name_of(*compiler._key(source, "sm_90", "cubin")) in disk._attached)
         return source.encode()
 
-    with fake_cupy.installed() as cp:
-        monkeypatch.setattr(compiler, "cubin", cubin)
+    with fake_cupy.installed() as cp, monkeypatch.context() as inside:
+        inside.setattr(compiler, "cubin", cubin)
         for size, start in ((1000, 0), (1003, 0), (1001, 1)):  # aligned and not
             host = np.linspace(-2, 2, size, dtype="f4")
             x = cp.asarray(host)[start:]

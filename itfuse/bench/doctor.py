@@ -46,7 +46,7 @@ def cache_lines() -> dict[str, str]:
     limit = f"of {bytes_text(state.limit)}" if state.limit else "allowed"
     return {
         "location": state.path,
-        "usable": "yes" if state.usable else "no: code is compiled in each process",
+        "usable": "yes" if state.usable else "no: what is compiled is not kept",
         "entries": f"{state.entries:,}, {bytes_text(state.size)} {limit}",
     }
 
