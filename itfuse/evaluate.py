@@ -56,7 +56,7 @@ def evaluate(  # noqa: PLR0917  # by position, which costs least
             values = [data[leaf] if leaf.op is INPUT else leaf.arg for leaf in leaves]
         except KeyError:
             raise traced_error(nodes, "compute") from None
-        return made(values, out, stream)
+        return made(values, out, stream, nodes)
 
     check_values(nodes, data, "compute")
     name = engine or setting("engine")
@@ -68,7 +68,8 @@ def evaluate(  # noqa: PLR0917  # by position, which costs least
         return engines.run(plan, data, out, stream, runner)
     made = engines.ready(plan, leaves, runner)
     READY.put(key, made)
-    return made([data[leaf] if leaf.op is INPUT else leaf.arg for leaf in leaves], out, stream)
+    values = [data[leaf] if leaf.op is INPUT else leaf.arg for leaf in leaves]
+    return made(values, out, stream, nodes)
 
 
 def form_of_all(nodes: Nodes) -> tuple[Any, Nodes]:

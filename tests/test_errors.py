@@ -117,3 +117,10 @@ def test_numpy_scalars_and_0d_arrays() -> None:
     with pytest.raises(TypeError):
         len(lazy(A).sum())
     np.testing.assert_array_equal(np.asarray(lazy(A) + 1), A + 1)
+
+
+def test_errors_name_the_expression_of_this_call() -> None:
+    a = np.ones(4)
+    (itf.asarray(a) + 0).compute()  # the same structure, planned for another number
+    with pytest.raises(itf.ShapeError, match=r"out= for a \+ 7"):
+        (itf.asarray(a) + 7).compute(out=np.zeros(5))

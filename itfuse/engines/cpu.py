@@ -193,7 +193,12 @@ def _in_parallel(work: Callable[[Iterator[int]], None], blocks: int, least: int 
             raise
 
     futures = [pool.submit(one) for _ in range(count)]
-    wait(futures)  # also after an error: nobody still writes into the caller's arrays
+    try:
+        wait(futures)
+    except BaseException:  # Ctrl-C: nobody may still write into the caller's arrays
+        stopped.set()
+        wait(futures)
+        raise
     for future in futures:
         future.result()
 

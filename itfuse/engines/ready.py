@@ -86,7 +86,11 @@ class Ready:
         ]
 
     def __call__(
-        self, values: Sequence[Any], out: tuple[Any, ...] | None = None, stream: Any = None
+        self,
+        values: Sequence[Any],
+        out: tuple[Any, ...] | None = None,
+        stream: Any = None,
+        roots: Sequence[Node] | None = None,
     ) -> tuple[Any, ...]:
         """Queue one run.
 
@@ -98,6 +102,8 @@ class Ready:
             An array for each result, or None for a new one.
         stream : object, optional
             A CUDA stream; CuPy's current one by default.
+        roots : sequence of Node, optional
+            What errors call the results, if another expression than the plan was made for.
 
         Returns
         -------
@@ -109,7 +115,7 @@ class Ready:
         ShapeError, DTypeError, AliasError, DeviceError
             If `out` does not fit; nothing has run then.
         """
-        given = None if out is None else self.check_out(values, out)
+        given = None if out is None else self.check_out(values, out, roots)
         with self.engine.on(stream):
             results: tuple[Any, ...] = self.run(values, given)
         return results
@@ -188,12 +194,14 @@ class Ready:
 
         return call
 
-    def check_out(self, values: Sequence[Any], out: tuple[Any, ...]) -> dict[tuple[int, int], Any]:
+    def check_out(
+        self, values: Sequence[Any], out: tuple[Any, ...], roots: Sequence[Node] | None = None
+    ) -> dict[tuple[int, int], Any]:
         """Return the arrays of `out` by (stage, output), or raise saying why one does not fit."""
         plan = self.plan
         wanted: dict[tuple[int, int], Any] = {}
         places: dict[tuple[int, int], Memory] = {}
-        for spot, root, array in zip(plan.results, plan.roots, out, strict=True):
+        for spot, root, array in zip(plan.results, roots or plan.roots, out, strict=True):
             if array is None:
                 continue
             try:

@@ -75,6 +75,7 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
         earlier = {node: spot for node, spot in place.items() if node in late and home[node] < s}
         own = [node for node in order if node in late and home[node] == s]
         stages.append(_build(one, order, outputs[s], earlier, late, own=own))
+    said: dict[Node, str] = {}  # a text walks its expression, so each is written once
     for s, stage in enumerate(stages):
         if stage.size_class and stage.size_class[0] == "walk":
             again = (
@@ -86,12 +87,14 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
             if i.kind == "carried" and isinstance(i.source, tuple):
                 value = outputs[i.source[0]][i.source[1]]
                 reason = _reason(passes[s], late)
+                if value not in said:
+                    said[value] = text(value, names)
                 notes.append(
                     Note(
                         "needs-result",
                         f"pass {s + 1} waits for pass {i.source[0] + 1}: "
                         f"{'every element' if i.layout == 'fixed' else 'every row'} needs "
-                        f"{text(value, names)}{reason}",
+                        f"{said[value]}{reason}",
                     )
                 )
     return stages, _results(roots, outputs), list(dict.fromkeys(notes))

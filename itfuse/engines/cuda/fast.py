@@ -62,14 +62,18 @@ class CudaReady(Ready):
             self._queue = _queue(self) if self.passes else None
 
     def __call__(
-        self, values: Sequence[Any], out: tuple[Any, ...] | None = None, stream: Any = None
+        self,
+        values: Sequence[Any],
+        out: tuple[Any, ...] | None = None,
+        stream: Any = None,
+        roots: Sequence[Node] | None = None,
     ) -> tuple[Any, ...]:
         """Queue one run; see `Ready`."""
         if out is None and stream is None and self._queue is not None:
             results: tuple[Any, ...] = self._queue(values)
             if results is not MISS:
                 return results
-        return super().__call__(values, out, stream)
+        return super().__call__(values, out, stream, roots)
 
     def run(self, values: Sequence[Any], given: dict[tuple[int, int], Any] | None) -> Any:
         """Queue one run where the device and the stream are current already."""
