@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from itfuse import engines
+from itfuse import creation, engines, indexing, joining, manipulation  # noqa: F401 - they install
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (
     AliasError,
+    BoundsError,
     CacheError,
     CompileError,
     ConfigError,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:  # the functions of the op table
 __all__ = [
     "AliasError",
     "Array",
+    "BoundsError",
     "CacheError",
     "CompileError",
     "ConfigError",

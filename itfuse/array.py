@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -169,18 +169,8 @@ class Array:
         """Compute and return nested Python lists."""
         return self.compute().tolist()
 
-    def __len__(self) -> int:
-        if self.shape == ():
-            raise TypeError("len() of a 0-d expression")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        if self.shape == ():
-            raise TypeError("iteration over a 0-d expression")
-        return iter(self.compute())
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        if self._device != "cpu":
+        if place_of(self._device) != "cpu":
             raise TypeError(
                 f"{self!r} is on {self._device}: there is no implicit copy to the "
                 "host; use .compute().get()"
@@ -217,24 +207,33 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Array:
     lifted = [_lift(x) for x in operands]
     if not any(isinstance(x, Array) for x in lifted):
         lifted = [asarray(x) for x in lifted]
-    data: dict[Node, Any] | None = None
-    device = ""
-    for x in lifted:
-        if not isinstance(x, Array):
-            continue
-        if data is None:
-            data, device = x._data, x._device
-        elif x._device != device:
-            what = expr.call_text(op, tuple(y._node if isinstance(y, Array) else y for y in lifted))
-            raise DeviceError(
-                f"{what}: the arrays are on {device} and {x._device}; move one of "
-                "them first (cupy.asarray(...) to the GPU, .get() to the host)"
-            )
-        elif x._data is not data and not x._data.keys() <= data.keys():
-            data = {**data, **x._data}
-    assert data is not None
+
+    def describe() -> str:
+        return expr.call_text(op, tuple(y._node if isinstance(y, Array) else y for y in lifted))
+
+    data, device = combine([x for x in lifted if isinstance(x, Array)], describe)
     node = expr.elementwise(op, tuple(x._node if isinstance(x, Array) else x for x in lifted))
     return Array(node, data, device)
+
+
+ANY = "any"
+"""Device of an expression without arrays: it adopts that of what it is combined with."""
+
+
+def combine(arrays: Sequence[Array], describe: Callable[[], str]) -> tuple[dict[Node, Any], str]:
+    """Return the arrays and the device of an expression of `arrays`, which `describe()` names."""
+    data, device = arrays[0]._data, arrays[0]._device
+    for x in arrays[1:]:
+        if device == ANY:
+            device = x._device
+        elif x._device not in (device, ANY):
+            raise DeviceError(
+                f"{describe()}: the arrays are on {device} and {x._device}; move one of "
+                "them first (cupy.asarray(...) to the GPU, .get() to the host)"
+            )
+        if x._data is not data and not x._data.keys() <= data.keys():
+            data = {**data, **x._data}
+    return data, device
 
 
 def asarray(obj: Any, dtype: Any = None) -> Array:
@@ -311,7 +310,7 @@ def _gather(arrays: tuple[Any, ...]) -> tuple[tuple[Node, ...], dict[Node, Any],
     if not arrays:
         raise TypeError("give at least one expression")
     lifted = [asarray(x) for x in arrays]
-    devices = dict.fromkeys(x._device for x in lifted)
+    devices = [name for name in dict.fromkeys(x._device for x in lifted) if name != ANY]
     if len(devices) > 1:
         raise DeviceError(
             f"the expressions are on {' and '.join(devices)}; compute those of one device at a time"
@@ -319,7 +318,15 @@ def _gather(arrays: tuple[Any, ...]) -> tuple[tuple[Node, ...], dict[Node, Any],
     data: dict[Node, Any] = {}
     for x in lifted:
         data.update(x._data)
-    return tuple(x._node for x in lifted), data, lifted[0]._device
+    return tuple(x._node for x in lifted), data, place_of(devices[0] if devices else ANY)
+
+
+def place_of(device: str) -> str:
+    """Return where an expression of `device` runs: the default device if it says `any`."""
+    if device != ANY:
+        return device
+    wished = setting("engine")
+    return {"cpu": "cpu", "null": "none"}.get(wished) or engines.default_device()
 
 
 def plan(

@@ -6,6 +6,7 @@ sub-expressions need no search. All walks are iterative: depth is limited by mem
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ import numpy as np
 
 from itfuse import dtypes
 from itfuse.errors import DTypeError, RangeError, ShapeError, Unsupported
-from itfuse.ops import INPUT, OPS, SCALAR, Op
+from itfuse.ops import INPUT, OPS, PLACE, PRIVATE, SCALAR, Op
 
 Shape = tuple[int, ...]
 
@@ -54,7 +55,7 @@ class Node:
     shape : tuple of int
         Shape of the result.
     arg : object
-        `Memory` of an input, the value of a scalar, else None.
+        `Memory` of an input, the value of a scalar, the index map of a view, else None.
     """
 
     __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "srcs")
@@ -68,7 +69,7 @@ class Node:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=object)) if self.shape else 1
+        return math.prod(self.shape)
 
     def __repr__(self) -> str:
         return f"<{text(self)}: {self.dtype.name}{list(self.shape)}>"
@@ -90,7 +91,7 @@ def make(
 ) -> Node:
     """Return the one node of this structure."""
     if isinstance(op, str):
-        op = {"input": INPUT, "scalar": SCALAR}.get(op) or OPS[op]
+        op = PRIVATE.get(op) or OPS[op]
     # A scalar's identity is its bits: -0.0 is not 0.0, and NaN equals itself.
     identity = arg.tobytes() if op is SCALAR else arg
     # Ids, not nodes: a key must not keep operands alive. They live as long as the node does.
@@ -328,12 +329,25 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
             written[node] = names[node]
         elif node.op is SCALAR:
             written[node] = repr(node.arg.item())
+        elif node.op.kind == PLACE or not node.srcs:
+            line = _place_text(node, [written[src] for src in node.srcs])
+            written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
         else:
             line = _call(node.op, [written[src] for src in node.srcs], node.dtype.name)
             written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
     result = written[root]
     outer = result.startswith("(") and root.op.symbol and root.op.arity == 2
     return result[1:-1] if outer else result
+
+
+def _place_text(node: Node, parts: list[str]) -> str:
+    # A view carries the text of what the user wrote; what planning makes shows its array.
+    label = getattr(node.arg, "label", "")
+    if label:
+        return str(label).format(*parts)
+    if node.op.name == "reshape":
+        return f"reshape({parts[0]}, {node.shape})"
+    return f"{parts[0]}[...]" if parts else f"{node.op.name}({node.shape})"
 
 
 def call_text(op: Op, operands: tuple[Any, ...]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from itfuse import dtypes, expr
 from itfuse.array import Array, apply, asarray
 from itfuse.errors import Unsupported
-from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, Op
+from itfuse.ops import COMPOSITE, ELEMENTWISE, INDEX, OPS, REDUCTION, Op
 
 
 def _reduce(op: Op, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
@@ -69,7 +69,7 @@ def _documentation(op: Op) -> str:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _op in OPS.values():
-    if _op.name != "astype":
+    if _op.name != "astype" and _op.kind != INDEX:
         FUNCTIONS.update(dict.fromkeys((_op.name, *_op.aliases), _function(_op)))
 
 

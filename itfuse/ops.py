@@ -27,6 +27,7 @@ import numpy as np
 from itfuse import reference
 
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
+INDEX, PLACE = "index", "place"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,9 @@ class Op:
     arity : int
         Number of array operands.
     kind : str
-        `elementwise`, `reduction`, `composite` (written in terms of others) or `leaf`.
+        `elementwise`, `reduction`, `composite` (written in terms of others), `leaf`, `index`
+        (elementwise arithmetic of places, which users do not call) or `place` (which elements of
+        an operand are meant; plan/views.py turns these into index maps of the leaves).
     numpy : callable, optional
         What the CPU engine calls, `numpy(*operands, out=block)`: this is the op's definition.
         For a reduction, the ufunc whose `reduce` defines it.
@@ -120,6 +123,16 @@ def _elementwise(
 # Leaves. `input` is an array; `scalar` a runtime value in the state block.
 INPUT = Op("input", 0, LEAF, "An array.")
 SCALAR = Op("scalar", 0, LEAF, "A runtime scalar.")
+# The index itself as a value: an offset plus a step along each axis (`arg`, a plan.index.Form).
+IOTA = Op("iota", 0, LEAF, "Numbers made from the index.")
+# `view` reads its operand where `arg` (a plan.index.Map) says; `reshape` in row-major order.
+VIEW = Op("view", 1, PLACE, "Elements of the operand at other places.")
+RESHAPE = Op("reshape", 1, PLACE, "The operand's elements in row-major order in another shape.")
+# What planning makes of them. `strided`: an array at byte steps (`arg`, a Form). `gather`: an
+# array at the byte offset that the second operand computes.
+STRIDED = Op("strided", 1, PLACE, "An array along other strides.")
+GATHER = Op("gather", 2, PLACE, "An array at computed places.")
+PRIVATE = {op.name: op for op in (INPUT, SCALAR, IOTA, VIEW, RESHAPE, STRIDED, GATHER)}
 
 # ---- arithmetic ------------------------------------------------------------------------------
 _elementwise("add", 2, "Sum.", np.add, {
@@ -326,6 +339,18 @@ _elementwise("where", 3, "Second operand where the first is true, else the third
 # The target dtype is the node's own; `Array.astype` makes the node.
 _elementwise("astype", 1, "Conversion to another dtype.", reference.astype,
              {"->b": "{0} != 0", "*": "({T}){0}"}, result=lambda x: ((x,), x))  # fmt: skip
+
+# ---- places ----------------------------------------------------------------------------------
+_INT64 = np.dtype(np.int64)
+# On the CPU an index out of bounds is an error. A device cannot raise: it stays inside the array.
+_row(Op("wrap_index", 2, INDEX, "The place that an index means: negative ones count from the end.",
+        numpy=reference.wrap_index, result=lambda i, n: ((_INT64, _INT64), _INT64),
+        cpp={"*": "itf_wrap_index({0}, {1})"}, helper="""
+__device__ __forceinline__ long long itf_wrap_index(long long i, long long n) {
+  const long long place = i < 0 ? i + n : i;
+  return place < 0 ? 0 : place < n ? place : n - 1;
+}
+"""))  # fmt: skip
 
 # ---- reductions ------------------------------------------------------------------------------
 

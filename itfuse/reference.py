@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from itfuse.errors import BoundsError
+
 Array = np.ndarray[Any, Any]
 
 
@@ -25,6 +27,24 @@ def where(condition: Array, x: Array, y: Array, out: Array | None = None) -> Arr
 def astype(x: Array, out: Array) -> Array:
     """`x.astype(out.dtype)` into `out`."""
     np.copyto(out, x, casting="unsafe")
+    return out
+
+
+def wrap_index(i: Array, n: Any, out: Array) -> Array:
+    """Write the places that indices mean into `out`.
+
+    Raises
+    ------
+    BoundsError
+        If an index is below -n or not below n.
+    """
+    np.copyto(out, i)
+    low, high = (out.min(), out.max()) if out.size else (0, -1)
+    if low < -n or high >= n:
+        bad = low if low < -n else high
+        raise BoundsError(f"index {bad} is out of bounds for an axis of {n} elements")
+    if low < 0:
+        np.add(out, n, out=out, where=out < 0)
     return out
 
 

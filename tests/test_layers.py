@@ -24,11 +24,16 @@ LAYERS = (
     ("explain",),
     ("array",),
     ("functions",),
+    ("indexing",),
+    ("manipulation",),
+    ("creation", "joining"),
+    ("protocol",),
     ("__init__",),
     ("cli", "bench", "testing", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("engines", "cache"),
+INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("reference", "errors"),
+                  ("engines", "cache"),
                   ("cli", "bench"), ("__main__", "cli")}  # fmt: skip
 OPTIONAL = {
     "cupy": ("engines/cuda/", "bench/"), "cuda": ("engines/cuda/",),

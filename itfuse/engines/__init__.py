@@ -94,6 +94,18 @@ def engine_for(device: str) -> Any:
     return importlib.import_module("itfuse.engines.null").engine()
 
 
+def default_device() -> str:
+    """Return where an expression without arrays runs: CuPy's current GPU, or the CPU without one.
+
+    Examples
+    --------
+    >>> default_device() in ("cpu", "cuda:0")
+    True
+    """
+    cuda = cuda_module()
+    return f"cuda:{cuda.current()}" if cuda.status()[1] else "cpu"
+
+
 def available() -> tuple[EngineStatus, ...]:
     """Return the state of every engine. It never raises.
 
@@ -137,6 +149,11 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
             raise Unsupported("asarray: masked arrays are not supported; use .filled(...) first")
         obj = obj.view(np.ndarray)
     return _checked((obj, _cpu().memory(obj)))
+
+
+def upload(array: Any, device: str) -> Any:
+    """Return a NumPy array, such as an index list's, as an array of `device`'s library."""
+    return cuda_module().upload(array, device) if device.startswith("cuda") else array
 
 
 def _checked(found: tuple[Any, Memory]) -> tuple[Any, Memory]:
@@ -196,6 +213,8 @@ def run(
                 if isinstance(i.source, tuple)
                 else i.source.arg
                 if i.kind == "scalar"
+                else np.int64(i.offset)
+                if i.kind == "iota"
                 else data[i.source]
                 for i in stage.inputs
             ]

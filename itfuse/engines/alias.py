@@ -47,8 +47,7 @@ def check(plan: Plan, out: dict[tuple[int, int], Memory]) -> None:
                 node = i.source
                 if not isinstance(node, Node) or i.kind != "array":
                     continue
-                assert isinstance(node.arg, Memory)
-                theirs = span(node.arg, node.shape, node.dtype.itemsize)
+                theirs = _read(stage, i, node)
                 if not (own[0] < theirs[1] and theirs[0] < own[1]):
                     continue
                 if number == s and _in_place(stage, i, node, memory, output.node):
@@ -66,12 +65,22 @@ def _place(plan: Plan, node: Node) -> int:
     return next(at for at, root in enumerate(plan.roots) if root is node)
 
 
+def _read(stage: Stage, i: Input, node: Node) -> tuple[int, int]:
+    """Return the first address that an input of a pass reads and the one behind its last."""
+    assert isinstance(node.arg, Memory)
+    itemsize = node.dtype.itemsize
+    if i.layout == "gathered":
+        return span(node.arg, node.shape, itemsize)
+    first = Memory(node.arg.device, node.arg.pointer + i.offset, i.strides)
+    return span(first, stage.dims if i.strides else (), itemsize)
+
+
 def _in_place(stage: Stage, i: Input, node: Node, memory: Memory, output: Node) -> bool:
     if stage.primitive != "transform":
         return False
-    one = node.size == 1 and stage.size == 1
+    one = stage.size == 1
     return (
-        node.arg.pointer == memory.pointer
+        node.arg.pointer + i.offset == memory.pointer
         and node.dtype.itemsize == output.dtype.itemsize
-        and (i.layout == "linear" or one)
+        and (i.layout == "linear" or (one and i.layout == "fixed"))
     )

@@ -1,4 +1,6 @@
-"""The pipeline on one page: expressions -> simplified -> fused -> chosen -> verified plan."""
+"""The pipeline on one page: expressions -> simplified -> views moved into the leaves -> fused ->
+chosen -> verified plan.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from itfuse.plan.primitives import choose
 from itfuse.plan.simplify import simplify
 from itfuse.plan.stages import Input, Instr, Note, Output, Plan, Program, Stage
 from itfuse.plan.verify import verify
+from itfuse.plan.views import push_views
 
-STEPS = ("simplify", "fuse", "choose")
+STEPS = ("simplify", "views", "fuse", "choose")
 
 
 _RECENT = 512
@@ -79,15 +82,18 @@ def make_plan(
     roots = simplify(roots)
     if until == "simplify":
         return Plan((), (), (), device, roots)
+    roots = push_views(roots)
+    if until == "views":
+        return Plan((), (), (), device, roots)
     stages, results, notes = fuse(roots)
     if until == "fuse":
-        return Plan(tuple(stages), tuple(results), tuple(notes), device, roots)
+        return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked)
     engine = "cpu" if device == "cpu" else "cuda"
     wish = strategy or setting("strategy")
     for number, stage in enumerate(stages):
         stages[number], why = choose(stage, number, engine, wish)
         notes += why
-    plan = verify(Plan(tuple(stages), tuple(results), tuple(notes), device, roots))
+    plan = verify(Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked))
     limit = max_passes if max_passes is not None else setting("max_passes")
     if limit is not None and plan.passes > limit:
         raise NeedsBuffer(_too_many(asked, plan, limit))

@@ -8,13 +8,16 @@ element that the earlier pass left on the device.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 from itfuse.expr import Memory, Node, Shape, leaf_names, text, toposort
-from itfuse.ops import INPUT, REDUCTION, SCALAR
-from itfuse.plan.index import aligned_strides, contiguous_strides, merge_axes
+from itfuse.ops import GATHER, INPUT, IOTA, REDUCTION, RESHAPE, SCALAR, STRIDED
+from itfuse.plan.index import Form, aligned_strides, contiguous_strides, merge_axes
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Program, Stage
+
+_LEAVES = (INPUT, STRIDED, IOTA)
 
 SHARED_SCALARS = 64
 """From this many runtime scalars on, equal ones share a slot, so that the state block stays small.
@@ -77,9 +80,14 @@ def _late_and_ready(order: list[Node]) -> tuple[set[Node], dict[Node, int]]:
         if node.op.kind == REDUCTION:
             ready[node] += 1
             late.add(node)
-        elif node.shape == () and any(src in late for src in node.srcs):
+        elif any(src in late for src in node.srcs) and (node.shape == () or node.op is RESHAPE):
             late.add(node)
     return late, ready
+
+
+def _domain(root: Node) -> Shape:
+    """Return the shape over which a root is computed; a `reshape` there names the result's."""
+    return root.srcs[0].shape if root.op is RESHAPE else root.shape
 
 
 def _leaves_until_late(root: Node, late: set[Node]) -> set[Node]:
@@ -112,7 +120,7 @@ def _collect(
             wanted.append(("reduce", ready[src], src.shape, node, src))
     for root in roots:
         if root not in late:
-            wanted.append(("transform", ready[root], root.shape, root, root))
+            wanted.append(("transform", ready[root], _domain(root), root, root))
 
     passes: list[_Pass] = []
     for primitive, time, shape, member, walked in wanted:
@@ -239,7 +247,7 @@ class _Inputs:
         self.slot: dict[object, int] = {}
 
     def array(self, node: Node) -> int:
-        return self._add("array", node, node.dtype.name)
+        return self._add("iota" if node.op is IOTA else "array", node, node.dtype.name)
 
     def carried(self, spot: tuple[int, int], dtype: str) -> int:
         return self._add("carried", spot, dtype)
@@ -255,34 +263,50 @@ class _Inputs:
         return self.slot[source]
 
     def freeze(self) -> tuple[tuple[Input, ...], Shape]:
-        arrays = [source for kind, _, source in self.rows if kind == "array"]
+        arrays = [source for kind, _, source in self.rows if kind in ("array", "iota")]
         maps = []
         for node in arrays:
-            assert isinstance(node, Node) and isinstance(node.arg, Memory)
-            maps.append(aligned_strides(node.shape, node.arg.strides, self.domain))
+            assert isinstance(node, Node)
+            maps.append(aligned_strides(node.shape, _steps(node), self.domain))
         dims, merged = merge_axes(self.domain, maps)
         of = dict(zip(arrays, merged, strict=True))
-        return tuple(self._input(row, dims, of.get(row[2]), self.domain) for row in self.rows), dims
+        return tuple(self._input(row, dims, of.get(row[2])) for row in self.rows), dims
 
-    @staticmethod
     def _input(
-        row: tuple[str, str, object], dims: Shape, strides: Shape | None, domain: Shape
+        self, row: tuple[str, str, object], dims: Shape, strides: Shape | None
     ) -> Input:
-        kind, dtype, source = row
-        assert isinstance(source, (Node, tuple))
+        kind, dtype, node = row
         if strides is None:
-            return Input(kind, dtype, "fixed", source)
-        itemsize = source.dtype.itemsize if isinstance(source, Node) else 0
+            assert isinstance(node, (Node, tuple))
+            return Input(kind, dtype, "fixed", node)
+        assert isinstance(node, Node)
+        source = node.srcs[0] if node.op in (STRIDED, GATHER) else node
+        offset = node.arg.offset if isinstance(node.arg, Form) else 0
         elements = 1
         for size, step in zip(dims, strides, strict=True):
             elements *= size if step else min(size, 1)
+        if kind == "iota":
+            return Input(kind, dtype, "index", node, strides, 0, offset)
+        if node.op is GATHER:
+            elements = min(math.prod(node.shape), source.size)
+            return Input(kind, dtype, "gathered", source, (), elements)
         # One element, or none, lies where its index says, whatever the strides are.
-        few = isinstance(source, Node) and source.size <= 1 and source.shape == domain
-        if few or strides == contiguous_strides(dims, itemsize):
-            return Input(kind, dtype, "linear", source, strides, elements)
-        if not any(strides):
-            return Input(kind, dtype, "fixed", source, strides, elements)
-        return Input(kind, dtype, "strided", source, strides, elements)
+        few = math.prod(self.domain) <= 1
+        if few or strides == contiguous_strides(dims, node.dtype.itemsize):
+            return Input(kind, dtype, "linear", source, strides, elements, offset)
+        layout = "strided" if any(strides) else "fixed"
+        return Input(kind, dtype, layout, source, strides, elements, offset)
+
+
+def _steps(node: Node) -> Shape:
+    """Return the steps of a leaf along its own axes: bytes of an array, numbers of an iota."""
+    if node.op is GATHER:
+        return (0,) * len(node.shape)
+    if node.op is INPUT:
+        assert isinstance(node.arg, Memory)
+        return node.arg.strides
+    assert isinstance(node.arg, Form)
+    return node.arg.steps
 
 
 class _Writer:
@@ -308,7 +332,12 @@ class _Writer:
             if node in stop:
                 slot = self.inputs.carried(stop[node], node.dtype.name)
                 self.at[node] = self.emit(Instr("load", (), node.dtype.name, slot))
-            elif node.op is INPUT:
+            elif node.op is RESHAPE:
+                self.at[node] = self._value(node.srcs[0])
+            elif node.op is GATHER:
+                slot, place = self.inputs.array(node), self._value(node.srcs[1])
+                self.at[node] = self.emit(Instr("gather", (place,), node.dtype.name, slot))
+            elif node.op in _LEAVES:
                 slot = self.inputs.array(node)
                 self.at[node] = self.emit(Instr("load", (), node.dtype.name, slot))
             elif node.op is not SCALAR:
@@ -334,8 +363,15 @@ class _Writer:
                 seen.add(node)
                 stack.append((node, True))
                 if node not in stop and node not in self.at:
-                    stack.extend((src, False) for src in reversed(node.srcs) if src not in seen)
+                    stack.extend((src, False) for src in _operands(node) if src not in seen)
         return order
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    """Return what a program computes before `node`, last first: not the array it reads."""
+    if node.op is STRIDED:
+        return ()
+    return node.srcs[1:] if node.op is GATHER else node.srcs[::-1]
 
 
 def _build(one: _Pass, outputs: list[Node], earlier: dict[Node, tuple[int, int]]) -> Stage:

@@ -51,7 +51,7 @@ def _not_on_pointers(stage: Stage) -> str:
     arrays = [i for i in stage.inputs if i.layout != "fixed"]
     if len(stage.outputs) != 1:
         return f"it has {len(stage.outputs)} outputs and cuda.compute's transform one"
-    if any(i.layout == "strided" for i in arrays):
+    if any(i.layout != "linear" for i in arrays):
         return "an input is not contiguous over the domain"
     if not 1 <= len(arrays) <= 2:
         return f"it has {len(arrays)} array inputs and cuda.compute's transforms one or two"

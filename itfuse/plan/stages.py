@@ -22,8 +22,9 @@ class Instr:
     Attributes
     ----------
     op : str
-        A row of the op table, or `load` (element of input `slot`), `scalar` (runtime scalar
-        `slot`) or `combined` (result `slot` of the stage's combine).
+        A row of the op table, or `load` (element of input `slot`), `gather` (element of input
+        `slot` at the byte offset that its operand gives), `scalar` (runtime scalar `slot`) or
+        `combined` (result `slot` of the stage's combine).
     args : tuple of int
         Positions of the operands.
     dtype : str
@@ -48,7 +49,7 @@ class Program:
     @property
     def slots(self) -> tuple[int, ...]:
         """Stage inputs that the program reads, in slot order."""
-        return tuple(sorted({i.slot for i in self.instrs if i.op in ("load", "scalar")}))
+        return tuple(sorted({i.slot for i in self.instrs if i.op in ("load", "scalar", "gather")}))
 
     @property
     def result_dtypes(self) -> tuple[str, ...]:
@@ -71,19 +72,24 @@ class Input:
     Attributes
     ----------
     kind : str
-        `array`; `scalar`, a runtime value in the state block; or `carried`, one element that an
-        earlier stage left on the device.
+        `array`; `iota`, a number made from the index; `scalar`, a runtime value in the state
+        block; or `carried`, one element that an earlier stage left on the device.
     dtype : str
         Dtype of an element.
     layout : str
         `linear`: element i of the domain lies at place i; `fixed`: one element serves all;
-        `strided`: an index map over the stage's `dims`.
+        `strided`: an index map over the stage's `dims`; `index`: the same map of an iota, whose
+        value is the place itself; `gathered`: read where the program says.
     source : Node or (int, int)
         The leaf, or (stage, output) of a carried value. Not part of the key.
     strides : tuple of int
-        For `strided`: step in bytes along each of the stage's `dims`. Not part of the key.
+        For `strided`: step in bytes along each of the stage's `dims`; for `index` in numbers.
+        Not part of the key.
     elements : int
-        Distinct elements read. Not part of the key.
+        Distinct elements read, as far as strides tell. Not part of the key.
+    offset : int
+        Bytes from the source's first element to the first one read; the first number of an iota.
+        Not part of the key.
     """
 
     kind: str
@@ -92,11 +98,18 @@ class Input:
     source: Node | tuple[int, int]
     strides: tuple[int, ...] = ()
     elements: int = 1
+    offset: int = 0
 
     @property
     def bytes(self) -> int:
         """Bytes that must be read from memory; a scalar travels with the launch."""
-        return 0 if self.kind == "scalar" else self.elements * np.dtype(self.dtype).itemsize
+        made = self.kind in ("scalar", "iota")
+        return 0 if made else self.elements * np.dtype(self.dtype).itemsize
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the place follows from an index along each of the stage's `dims`."""
+        return self.layout in ("strided", "index")
 
 
 @dataclass(frozen=True)
@@ -187,7 +200,7 @@ class Stage:
     @property
     def strided(self) -> bool:
         """Whether any input needs the index map."""
-        return any(i.layout == "strided" for i in self.inputs)
+        return any(i.mapped for i in self.inputs)
 
     @property
     def size(self) -> int:
@@ -196,8 +209,14 @@ class Stage:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of every array input, each counted once."""
-        return sum(i.bytes for i in self.inputs)
+        """Bytes of every array input, each counted once, in however many places it is read."""
+        total: dict[object, int] = {}
+        for i in self.inputs:
+            total[i.source] = total.get(i.source, 0) + i.bytes
+        return sum(
+            min(count, source.size * source.dtype.itemsize) if isinstance(source, Node) else count
+            for source, count in total.items()
+        )
 
     @property
     def bytes_written(self) -> int:
@@ -236,6 +255,10 @@ class Plan:
         What was not fused, and why.
     device : str
         `cpu`, `cuda:0`, ..., or `none`.
+    roots : tuple of Node
+        The expressions as the stages compute them.
+    asked : tuple of Node
+        The same as the user wrote them.
     """
 
     stages: tuple[Stage, ...]
@@ -243,6 +266,7 @@ class Plan:
     notes: tuple[Note, ...]
     device: str
     roots: tuple[Node, ...] = field(repr=False, default=())
+    asked: tuple[Node, ...] = field(repr=False, default=())
 
     @property
     def passes(self) -> int:

@@ -19,11 +19,15 @@ def _demand(condition: bool, what: str) -> None:
 def _check_program(program: Program, stage: Stage, where: str) -> None:
     for at, instr in enumerate(program.instrs):
         _demand(all(arg < at for arg in instr.args), f"{where}: value used before it is made")
-        if instr.op in ("load", "scalar"):
+        if instr.op in ("load", "scalar", "gather"):
             _demand(0 <= instr.slot < len(stage.inputs), f"{where}: no input {instr.slot}")
             source = stage.inputs[instr.slot]
             _demand(source.dtype == instr.dtype, f"{where}: input {instr.slot} is {source.dtype}")
             _demand((source.kind == "scalar") == (instr.op == "scalar"), f"{where}: wrong load")
+            gathered = source.layout == "gathered"
+            _demand(gathered == (instr.op == "gather"), f"{where}: wrong gather")
+            places = [program.instrs[arg].dtype for arg in instr.args]
+            _demand(places == ["int64"] * gathered, f"{where}: a place is no int64")
         elif instr.op == "combined":
             _demand(stage.combine[instr.slot].dtype == instr.dtype, f"{where}: wrong accumulator")
         else:
@@ -51,7 +55,7 @@ def verify(plan: Plan) -> Plan:
             _check_program(stage.finish, stage, f"finish of pass {s + 1}")
             made = stage.finish.result_dtypes
         else:
-            _demand(all(o.shape == stage.shape for o in stage.outputs), f"pass {s + 1}: shapes")
+            _demand(all(o.size == stage.size for o in stage.outputs), f"pass {s + 1}: shapes")
         _demand(made == tuple(o.dtype for o in stage.outputs), f"pass {s + 1}: output dtypes")
         for i in stage.inputs:
             if i.kind == "carried":
