@@ -76,7 +76,7 @@ def lower(stage: Stage, name: str) -> Lowered:
     # `map` can take linear inputs as elements; the rest (one element, scalars) stays state.
     pointers = tuple(s for s in element_slots if stage.inputs[s].layout == "linear")
     rest = tuple(s for s in element_slots if s not in pointers)
-    on_pointers = not any(stage.inputs[s].layout == "strided" for s in element_slots)
+    on_pointers = all(stage.inputs[s].layout in ("linear", "fixed") for s in element_slots)
     finish_slots = stage.finish.slots if stage.finish else ()
     state = state_layout(stage, element_slots)
     map_state = state_layout(stage, rest, filler=False)
@@ -147,6 +147,12 @@ def statements(program: Program, values: dict[int, str]) -> list[str]:
             values.setdefault(at, _source(instr))
             written.append(values[at])
             continue
+        if instr.op == "gather":
+            cpp = DTYPES[instr.dtype].cpp
+            place = address(cpp, f"s.x{instr.slot}", values[instr.args[0]])
+            lines.append(f"  const {cpp} v{at} = {place};\n")
+            values[at] = f"v{at}"
+            continue
         operands = [values[arg] for arg in instr.args]
         dtypes = [program.instrs[arg].dtype for arg in instr.args]
         code = expression(instr.op, operands, dtypes, instr.dtype)
@@ -204,19 +210,23 @@ def index_text(rank: int, index: str = "i") -> str:
 
 
 def load_text(stage: Stage, slot: int, rank: int) -> str:
-    """Load input `slot` at the index; a scalar is in the state already."""
+    """Load input `slot` at the index; a scalar is in the state, a gather is the program's."""
     source = stage.inputs[slot]
-    if source.kind == "scalar":
+    if source.kind == "scalar" or source.layout == "gathered":
         return ""
     cpp = DTYPES[source.dtype].cpp
     place = {"linear": f"s.x{slot}[i]", "fixed": f"*s.x{slot}"}.get(source.layout)
     if place is None:
         offset = " + ".join(f"i{axis} * s.step{slot}[{axis}]" for axis in range(rank))
-        place = (
-            f"*reinterpret_cast<const {cpp}*>("
-            f"reinterpret_cast<const char*>(s.x{slot}) + ({offset}))"
-        )
+        place = address(cpp, f"s.x{slot}", offset)
+        if source.layout == "index":
+            place = f"s.x{slot} + {offset}"
     return f"  const {cpp} x{slot} = {place};\n"
+
+
+def address(cpp: str, base: str, offset: str) -> str:
+    """Write the element that lies `offset` bytes behind a pointer."""
+    return f"*reinterpret_cast<const {cpp}*>(reinterpret_cast<const char*>({base}) + ({offset}))"
 
 
 def _map(stage: Stage, layout: StateLayout, pointers: tuple[int, ...]) -> str:

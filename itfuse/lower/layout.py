@@ -64,7 +64,7 @@ class StateLayout:
         stage : Stage
             Gives sizes and strides.
         operands : sequence
-            For each stage input its address (int), or the value of a scalar.
+            For each stage input its address (int), or the value of a scalar or an iota's first.
         outputs : sequence of int
             Addresses of the outputs, for a whole block.
         extra : sequence
@@ -75,7 +75,7 @@ class StateLayout:
             values += stage.dims
         for slot in self.slots:
             values.append(operands[slot])
-            if stage.inputs[slot].layout == "strided":
+            if stage.inputs[slot].mapped:
                 values += stage.inputs[slot].strides
         if self.whole:
             values += [*outputs, stage.size, *extra]
@@ -107,8 +107,7 @@ def state_layout(
         Further members of a whole block.
     """
     fields: list[tuple[str, str]] = []
-    strided = [slot for slot in slots if stage.inputs[slot].layout == "strided"]
-    rank = len(stage.dims) if strided else 0
+    rank = len(stage.dims) if any(stage.inputs[slot].mapped for slot in slots) else 0
     if rank:
         fields.append((f"long long size[{rank}];", f"{rank}q"))
     for slot in slots:
@@ -117,9 +116,13 @@ def state_layout(
         if source.kind == "scalar":
             fields.append((f"{row.cpp} k{slot};", row.pack))
             continue
-        fields.append((f"const {row.cpp}* x{slot};", "Q"))
-        if source.layout == "strided":
-            fields.append((f"long long step{slot}[{rank}];  // bytes", f"{rank}q"))
+        if source.kind == "iota":
+            fields.append((f"{row.cpp} x{slot};", row.pack))
+        else:
+            fields.append((f"const {row.cpp}* x{slot};", "Q"))
+        if source.mapped:
+            unit = "" if source.kind == "iota" else "  // bytes"
+            fields.append((f"long long step{slot}[{rank}];{unit}", f"{rank}q"))
     if whole:
         for at, output in enumerate(stage.outputs):
             fields.append((f"{DTYPES[output.dtype].cpp}* y{at};", "Q"))

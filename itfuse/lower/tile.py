@@ -136,12 +136,12 @@ def vector_loads(stage: Stage, slots: Sequence[int], begin: str, aligned_at: str
 
 
 def element_values(stage: Stage, slots: Sequence[int], rank: int) -> str:
-    """Name element k of every loaded vector, and load the strided inputs there."""
+    """Name element k of every loaded vector, and load the mapped inputs there."""
     lines = [
         f"    const {DTYPES[stage.inputs[slot].dtype].cpp} x{slot} = e{slot}.at[k];\n"
         for slot in by_layout(stage, slots, "linear")
     ]
-    lines += ["  " + load_text(stage, slot, rank) for slot in by_layout(stage, slots, "strided")]
+    lines += ["  " + load_text(stage, slot, rank) for slot in slots if stage.inputs[slot].mapped]
     return "".join(lines)
 
 

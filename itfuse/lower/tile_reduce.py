@@ -193,7 +193,7 @@ def _unroll(stage: Stage) -> int:
     Eight of one or two inputs measured best (docs/performance.md); index maps need the registers.
     """
     slots = stage.element.slots
-    if by_layout(stage, slots, "strided"):
+    if stage.strided or by_layout(stage, slots, "gathered"):
         return 1
     return 8 if len(by_layout(stage, slots, "linear")) <= 2 else 4
 
@@ -207,7 +207,7 @@ def _bounds(stage: Stage) -> str:
     light = (
         _lanes(stage) == LANES
         and len(stage.combine) == len(by_layout(stage, stage.element.slots, "linear")) == 1
-        and not by_layout(stage, stage.element.slots, "strided")
+        and all(i.layout in ("linear", "fixed") for i in stage.inputs)
         and len(stage.element.instrs) <= 4
         and all(np.dtype(i.dtype).itemsize <= 4 for i in stage.element.instrs)
         and not any(ops.OPS[i.op].ulp for i in stage.element.instrs if i.op in ops.OPS)

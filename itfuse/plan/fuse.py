@@ -291,7 +291,8 @@ class _Inputs:
             elements = min(math.prod(node.shape), source.size)
             return Input(kind, dtype, "gathered", source, (), elements)
         # One element, or none, lies where its index says, whatever the strides are.
-        few = math.prod(self.domain) <= 1
+        # But not in 0-d: an epilogue, which has no index, reads such ones too.
+        few = math.prod(self.domain) <= 1 and node.shape != ()
         if few or strides == contiguous_strides(dims, node.dtype.itemsize):
             return Input(kind, dtype, "linear", source, strides, elements, offset)
         layout = "strided" if any(strides) else "fixed"

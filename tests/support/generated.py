@@ -141,7 +141,7 @@ class HostEngine:
 
 def _addresses(stage: Stage, operands: list[Any]) -> list[Any]:
     return [
-        x.item() if source.kind == "scalar" else x.ctypes.data
+        x.item() if source.kind in ("scalar", "iota") else x.ctypes.data + source.offset
         for source, x in zip(stage.inputs, operands, strict=True)
     ]
 

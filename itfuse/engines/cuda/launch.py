@@ -36,7 +36,7 @@ class CudaBuilt:
         if stage.primitive == "transform" and stage.size == 0:
             return
         raw = [
-            x.item() if i.kind == "scalar" else x.data.ptr
+            x.item() if i.kind in ("scalar", "iota") else x.data.ptr + i.offset
             for i, x in zip(stage.inputs, operands, strict=True)
         ]
         self.built(
