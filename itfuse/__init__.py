@@ -17,10 +17,9 @@ array([7., 0.], dtype=float32)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from itfuse import creation, engines, indexing, joining, manipulation  # noqa: F401 - they install
+from itfuse import creation, engines, joining, protocol  # noqa: F401 - these install functions
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (
@@ -40,14 +39,18 @@ from itfuse.errors import (
 )
 from itfuse.functions import FUNCTIONS
 from itfuse.plan.stages import Note, Plan, Stage
+from itfuse.standard import CONSTANTS, VERSION, namespace_info
 
 __version__ = "0.1.0"
 
+__array_api_version__ = VERSION
+__array_namespace_info__ = namespace_info
+globals().update(CONSTANTS)
 globals().update(FUNCTIONS)
 
-if TYPE_CHECKING:  # the functions of the op table
+if TYPE_CHECKING:  # the functions and dtypes
 
-    def __getattr__(name: str) -> Callable[..., Any]: ...
+    def __getattr__(name: str) -> Any: ...
 
 
 __all__ = [
@@ -75,5 +78,6 @@ __all__ = [
     "explain",
     "plan",
     "spec",
+    *CONSTANTS,
     *FUNCTIONS,
 ]

@@ -161,10 +161,6 @@ class Array:
             raise TypeError(f"only a 0-d integer expression is an index, not {self!r}")
         return int(self._item("index"))
 
-    def item(self) -> Any:
-        """Compute and return the one element as a Python scalar."""
-        return self._item("item")
-
     def tolist(self) -> Any:
         """Compute and return nested Python lists."""
         return self.compute().tolist()

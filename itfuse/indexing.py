@@ -141,7 +141,7 @@ def getitem(x: Array, key: Any) -> Array:
     array([[ 70,  50],
            [110,  90]])
     >>> x[[0, -1], [1, 2]].compute()
-    array([ 10, 110])
+    array([ 10, 100])
     """
     items = list(key) if isinstance(key, tuple) else [key]
     what = f"{expr.text(x._node)}[{_key_text(items)}]"

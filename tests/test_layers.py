@@ -27,7 +27,7 @@ LAYERS = (
     ("indexing",),
     ("manipulation",),
     ("creation", "joining"),
-    ("protocol",),
+    ("protocol", "standard"),
     ("__init__",),
     ("cli", "bench", "testing", "__main__"),
 )

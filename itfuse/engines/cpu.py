@@ -279,12 +279,16 @@ def _view(stage: Stage, at: int, operand: Any) -> Any:
         return operand
     if source.layout == "gathered":
         return _Bytes(operand)
-    if source.layout == "linear" and not source.offset and operand.size == stage.size:
+    if source.layout == "linear" and not source.offset and _plain(operand, stage):
         return operand.reshape(stage.dims)
     steps = source.strides if source.layout == "strided" else (0,) * len(stage.dims)
     if source.layout == "linear":
         steps = contiguous_strides(stage.dims, operand.itemsize)
     return _window(operand, source.offset, stage.dims, steps)
+
+
+def _plain(array: Any, stage: Stage) -> bool:
+    return bool(array.size == stage.size and array.flags.c_contiguous)
 
 
 def _cutter(stage: Stage, arrays: list[Any]) -> Callable[[Block], list[Any]]:
