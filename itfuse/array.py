@@ -406,8 +406,9 @@ def compute(
     *arrays : Array
         Expressions on one device.
     out : array, or tuple of arrays and None, optional
-        Where the results go: same shape and dtype, C-contiguous. It may be an input if every
-        element reads only its own place.
+        Where the results go: same shape and dtype, in any layout whose elements are apart (that of
+        a reduction must be contiguous). It may be an input if every element reads only its own
+        place.
     stream : object, optional
         Anything with `__cuda_stream__`; CuPy's current stream by default.
     engine : str, optional
@@ -440,13 +441,21 @@ def compute(
         raise ShapeError(f"out= has {len(outs)} arrays for {len(nodes)} expressions")
     name = engine or setting("engine")
     runner = _engine(name, device, nodes)
-    made = cached_plan(nodes, "none" if name == "null" else device, max_passes)
+    layouts = tuple(map(_layout, outs)) if outs and any(map(_layout, outs)) else ()
+    made = cached_plan(nodes, "none" if name == "null" else device, max_passes, layouts)
     if setting("debug"):
         _debug(made, runner)
     results = engines.run(made, data, outs, stream, runner)
     if name == "null":
         results = tuple(spec(shape, dtype) for shape, dtype in results)
     return results[0] if len(results) == 1 else results
+
+
+def _layout(out: Any) -> tuple[int, ...] | None:
+    """Return the strides of an `out` that is not in row-major order; what it is is checked later."""
+    flags = getattr(out, "flags", None)
+    in_order = getattr(flags, "c_contiguous", True)
+    return None if in_order else tuple(out.strides)
 
 
 def _several(out: Any) -> bool:

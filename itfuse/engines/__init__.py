@@ -17,7 +17,7 @@ from itfuse import dtypes
 from itfuse.cache import BUILT
 from itfuse.engines import alias
 from itfuse.engines.cpu import CpuEngine
-from itfuse.errors import DeviceError, DTypeError, ShapeError, Unsupported
+from itfuse.errors import AliasError, DeviceError, DTypeError, ShapeError, Unsupported
 from itfuse.expr import Memory, Node, text
 from itfuse.plan.stages import Plan, Stage
 
@@ -236,6 +236,8 @@ def _check_out(plan: Plan, engine: Any, out: tuple[Any, ...] | None) -> dict[Any
         except (AttributeError, TypeError):
             memory = None
         error = _misfit(plan, root, array, memory)
+        if not error and not array.flags.c_contiguous:
+            error = _disorder(plan, spot, array, memory)
         if error:
             kind, why = error
             raise kind(f"out= for {text(root)} {why}")
@@ -265,10 +267,29 @@ def _misfit(plan: Plan, root: Node, array: Any, memory: Memory | None) -> Any:
             f"has dtype {array.dtype}, and the result {root.dtype}; pass a "
             f"{root.dtype} array, or cast with .astype({str(array.dtype)!r})"
         )
-    if not array.flags.c_contiguous:
-        return ShapeError, (
-            f"is not C-contiguous (strides {memory.strides} bytes); pass a contiguous array"
-        )
     if not getattr(array.flags, "writeable", True):
         return ShapeError, "is read-only; pass a writable array"
+    return None
+
+
+def _disorder(plan: Plan, spot: tuple[int, int], array: Any, memory: Memory | None) -> Any:
+    """Say why an `array` that is not C-contiguous cannot take the result at `spot`."""
+    assert memory is not None
+    stage = plan.stages[spot[0]]
+    itemsize = array.dtype.itemsize
+    if stage.primitive != "transform":
+        return ShapeError, (
+            f"is not C-contiguous (strides {memory.strides} bytes), and the result comes from a "
+            f"{stage.primitive}; pass a contiguous array"
+        )
+    reach = itemsize
+    for step, size in sorted((abs(s), n) for s, n in zip(memory.strides, array.shape, strict=True)):
+        if size > 1 and step < reach:
+            return AliasError, (
+                f"has elements that share memory (strides {memory.strides} bytes); pass an array "
+                "whose elements are apart"
+            )
+        reach += (size - 1) * step
+    if plan.device != "cpu" and any(step % itemsize for step in memory.strides):
+        return ShapeError, f"is not aligned to its elements (strides {memory.strides} bytes)"
     return None

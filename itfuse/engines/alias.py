@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itfuse.errors import AliasError
 from itfuse.expr import Memory, Node, leaf_names, toposort
-from itfuse.plan.stages import Input, Plan, Stage
+from itfuse.plan.index import contiguous_strides
+from itfuse.plan.stages import Input, Output, Plan, Stage
 
 
 def span(memory: Memory, shape: tuple[int, ...], itemsize: int) -> tuple[int, int]:
@@ -50,7 +51,7 @@ def check(plan: Plan, out: dict[tuple[int, int], Memory]) -> None:
                 theirs = _read(stage, i, node)
                 if not (own[0] < theirs[1] and theirs[0] < own[1]):
                     continue
-                if number == s and _in_place(stage, i, node, memory, output.node):
+                if number == s and _in_place(stage, i, node, memory, output):
                     continue
                 later = "" if number == s else f", which pass {number + 1} reads afterwards"
                 raise AliasError(
@@ -75,12 +76,16 @@ def _read(stage: Stage, i: Input, node: Node) -> tuple[int, int]:
     return span(first, stage.dims if i.strides else (), itemsize)
 
 
-def _in_place(stage: Stage, i: Input, node: Node, memory: Memory, output: Node) -> bool:
-    if stage.primitive != "transform":
+def _in_place(stage: Stage, i: Input, node: Node, memory: Memory, output: Output) -> bool:
+    """Whether every element of `output` lies where the element of `i` at the same index does."""
+    itemsize = node.dtype.itemsize
+    if stage.primitive != "transform" or i.layout == "gathered":
         return False
-    one = stage.size == 1
+    plain = contiguous_strides(stage.dims, itemsize)
+    read = plain if i.layout == "linear" else i.strides
+    same = stage.size == 1 or read == (output.strides or plain)
     return (
-        node.arg.pointer + i.offset == memory.pointer
-        and node.dtype.itemsize == output.dtype.itemsize
-        and (i.layout == "linear" or (one and i.layout == "fixed"))
+        same
+        and node.arg.pointer + i.offset == memory.pointer
+        and itemsize == output.node.dtype.itemsize
     )

@@ -27,7 +27,7 @@ from itfuse.expr import Memory
 from itfuse.ops import OPS
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.order import LARGE_LEAF, leaf
-from itfuse.plan.stages import Input, Program, Stage
+from itfuse.plan.stages import Input, Output, Program, Stage
 
 BLOCK = max(LARGE_LEAF, 1 << 18)
 """Elements of a block, whole leaves. A few buffers of it stay in the last-level cache. Smaller ones
@@ -55,7 +55,7 @@ class CpuBuilt:
                 self._reduce(stage, operands, arrays, outputs)
 
     def _transform(self, stage: Stage, arrays: list[Any], outputs: list[Any]) -> None:
-        targets = [out.reshape(stage.dims) for out in outputs]
+        targets = [_target(stage, *pair) for pair in zip(stage.outputs, outputs, strict=True)]
         # A block is stored only after all of it is computed, so that `out` may be an input.
         direct = not any(
             np.may_share_memory(target, array)
@@ -249,6 +249,14 @@ def _window(array: Any, offset: int, dims: Dims, steps: Dims) -> Any:
     if view.dtype != array.dtype:  # a dtype that the interface does not name
         view.dtype = array.dtype
     return view
+
+
+def _target(stage: Stage, output: Output, array: Any) -> Any:
+    """Return the array to write, over `stage.dims`."""
+    if array.flags.c_contiguous and not output.strides:
+        return array.reshape(stage.dims)
+    steps = output.strides or contiguous_strides(stage.dims, array.itemsize)
+    return np.lib.stride_tricks.as_strided(array, stage.dims, steps)
 
 
 class _Bytes:

@@ -78,7 +78,9 @@ class StateLayout:
             if stage.inputs[slot].mapped:
                 values += stage.inputs[slot].strides
         if self.whole:
-            values += [*outputs, stage.size, *extra]
+            for output, address in zip(stage.outputs, outputs, strict=True):
+                values += [address, *output.strides]
+            values += [stage.size, *extra]
         elif not values and self.fields:
             values.append(0)
         return self.struct.pack(*values)
@@ -107,7 +109,9 @@ def state_layout(
         Further members of a whole block.
     """
     fields: list[tuple[str, str]] = []
-    rank = len(stage.dims) if any(stage.inputs[slot].mapped for slot in slots) else 0
+    mapped = any(stage.inputs[slot].mapped for slot in slots)
+    mapped = mapped or (whole and any(output.strides for output in stage.outputs))
+    rank = len(stage.dims) if mapped else 0
     if rank:
         fields.append((f"long long size[{rank}];", f"{rank}q"))
     for slot in slots:
@@ -126,6 +130,8 @@ def state_layout(
     if whole:
         for at, output in enumerate(stage.outputs):
             fields.append((f"{DTYPES[output.dtype].cpp}* y{at};", "Q"))
+            if output.strides:
+                fields.append((f"long long ystep{at}[{rank}];  // bytes", f"{rank}q"))
         fields += [("long long n;", "q"), *extra]
     if not fields and filler:
         fields.append(("long long unused;", "q"))

@@ -150,10 +150,24 @@ def fixed_values(stage: Stage, slots: Sequence[int]) -> str:
     return "".join(load_text(stage, slot, 0) for slot in by_layout(stage, slots, "fixed"))
 
 
-def program_text(program: Program, store: str, indent: str = "  ") -> str:
-    """Write a program's statements; `store` takes each result's number `at` and its `value`."""
+def stored_element(stage: Stage, at: int, rank: int, plain: str) -> str:
+    """Write where element i of output `at` goes: `plain`, or along the output's own strides."""
+    output = stage.outputs[at]
+    if not output.strides:
+        return plain.format(at=at)
+    cpp = DTYPES[output.dtype].cpp
+    offset = " + ".join(f"i{axis} * s.ystep{at}[{axis}]" for axis in range(rank))
+    return f"*reinterpret_cast<{cpp}*>(reinterpret_cast<char*>(s.y{at}) + ({offset}))"
+
+
+def program_text(program: Program, store: str | Sequence[str], indent: str = "  ") -> str:
+    """Write a program's statements.
+
+    `store` takes each result's number `at` and its `value`; or one such text a result.
+    """
     values: dict[int, str] = {}
     lines = [indent[2:] + line for line in statements(program, values)]
     for at, value in enumerate(program.results):
-        lines.append(indent + store.format(at=at, value=values[value]) + "\n")
+        form = store if isinstance(store, str) else store[at]
+        lines.append(indent + form.format(at=at, value=values[value]) + "\n")
     return "".join(lines)

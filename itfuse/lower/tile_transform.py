@@ -20,6 +20,7 @@ from itfuse.lower.tile import (
     index_begin,
     index_next,
     program_text,
+    stored_element,
     vector_loads,
 )
 from itfuse.plan.stages import Stage
@@ -54,22 +55,34 @@ def _one(stage: Stage, state: StateLayout) -> str:
     """Write the transform of a single element, for the ends."""
     loads = "".join(load_text(stage, slot, state.rank) for slot in state.slots)
     index = index_text(state.rank) if state.rank else ""
-    body = program_text(stage.element, "s.y{at}[i] = {value};")
+    body = program_text(stage.element, _stores(stage, state, "s.y{at}[i]"))
     return (
         "__device__ __forceinline__ void one(const State& s, const long long i) {\n"
         f"{index}{loads}{body}}}\n"
     )
 
 
+def _stores(stage: Stage, state: StateLayout, plain: str) -> list[str]:
+    return [
+        stored_element(stage, at, state.rank, plain) + " = {value};"
+        for at in range(len(stage.outputs))
+    ]
+
+
 def _kernel(stage: Stage, state: StateLayout, vector: int) -> str:
-    first = DTYPES[stage.outputs[0].dtype].cpp
-    outputs = [DTYPES[output.dtype].cpp for output in stage.outputs]
+    outputs = [
+        (at, DTYPES[output.dtype].cpp)
+        for at, output in enumerate(stage.outputs)
+        if not output.strides
+    ]
+    aligned, first = outputs[0] if outputs else (0, "")
+    ahead = f"(-place & (sizeof({first}) * V - 1)) / sizeof({first})" if outputs else "0"
     return "".join([
         f'extern "C" __global__ void __launch_bounds__({BLOCK}) SYMBOL(const State s) {{\n',
         f"  constexpr int V = {vector};\n",
         "  // Elements before the first aligned vector of the first output.\n",
-        "  const unsigned long long place = reinterpret_cast<unsigned long long>(s.y0);\n",
-        f"  const long long ahead = (-place & (sizeof({first}) * V - 1)) / sizeof({first});\n",
+        f"  const unsigned long long place = reinterpret_cast<unsigned long long>(s.y{aligned});\n",
+        f"  const long long ahead = {ahead};\n",
         "  const long long head = ahead < s.n ? ahead : s.n;\n",
         "  const long long vectors = (s.n - head) / V;\n",
         "  if (blockIdx.x == 0) {\n",
@@ -82,14 +95,14 @@ def _kernel(stage: Stage, state: StateLayout, vector: int) -> str:
         "  const long long begin = head + at * V;\n",
         vector_loads(stage, state.slots, "begin", " + head"),
         fixed_values(stage, state.slots),
-        *(f"  Vec<{cpp}, V> o{at};\n" for at, cpp in enumerate(outputs)),
+        *(f"  Vec<{cpp}, V> o{at};\n" for at, cpp in outputs),
         index_begin(state.rank, "begin"),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         element_values(stage, state.slots, state.rank),
-        program_text(stage.element, "o{at}.at[k] = {value};", "    "),
+        program_text(stage.element, _stores(stage, state, "o{at}.at[k]"), "    "),
         index_next(state.rank),
         "  }\n",
         *(f"  store(s.y{at} + begin, o{at}, is_aligned<{cpp}, V>(s.y{at} + head));\n"
-          for at, cpp in enumerate(outputs)),
+          for at, cpp in outputs),
         "}\n",
     ])  # fmt: skip

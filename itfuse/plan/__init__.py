@@ -12,7 +12,7 @@ from itfuse.config import setting
 from itfuse.errors import NeedsBuffer
 from itfuse.expr import Node, text, toposort
 from itfuse.ops import INPUT
-from itfuse.plan.fuse import fuse
+from itfuse.plan.fuse import Layouts, fuse
 from itfuse.plan.primitives import choose
 from itfuse.plan.simplify import simplify
 from itfuse.plan.stages import Input, Instr, Note, Output, Plan, Program, Stage
@@ -27,19 +27,21 @@ _recent: OrderedDict[Any, Plan] = OrderedDict()
 _recent_lock = threading.Lock()
 
 
-def cached_plan(roots: tuple[Node, ...], device: str, max_passes: int | None) -> Plan:
+def cached_plan(
+    roots: tuple[Node, ...], device: str, max_passes: int | None, layouts: Layouts = ()
+) -> Plan:
     """Return `make_plan` of these very nodes, remembered: the last 512 plans are kept.
 
     Nodes hold no data, so that a remembered plan keeps no array alive.
     """
     limit = max_passes if max_passes is not None else setting("max_passes")
-    key = (roots, device, limit, setting("strategy"))
+    key = (roots, device, limit, setting("strategy"), layouts)
     with _recent_lock:
         plan = _recent.get(key)
         if plan is not None:
             _recent.move_to_end(key)
             return plan
-    plan = make_plan(roots, device=device, max_passes=max_passes)
+    plan = make_plan(roots, device=device, max_passes=max_passes, layouts=layouts)
     with _recent_lock:
         _recent[key] = plan
         if len(_recent) > _RECENT:
@@ -54,6 +56,7 @@ def make_plan(
     strategy: str | None = None,
     max_passes: int | None = None,
     until: str | None = None,
+    layouts: Layouts = (),
 ) -> Plan:
     """Plan the passes that compute `roots`.
 
@@ -67,6 +70,8 @@ def make_plan(
         The settings of the same names, by default from `itf.config`.
     until : str, optional
         Stop after this one of `STEPS`, to see what the planner has by then.
+    layouts : tuple, optional
+        For each root the byte strides of the array to write it to, None for row-major order.
 
     Returns
     -------
@@ -85,7 +90,7 @@ def make_plan(
     roots = push_views(roots)
     if until == "views":
         return Plan((), (), (), device, roots)
-    stages, results, notes = fuse(roots)
+    stages, results, notes = fuse(roots, layouts)
     if until == "fuse":
         return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked)
     engine = "cpu" if device == "cpu" else "cuda"

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from itfuse.expr import Memory, Node, Shape, leaf_names, text, toposort
 from itfuse.ops import GATHER, INPUT, IOTA, REDUCTION, RESHAPE, SCALAR, STRIDED
-from itfuse.plan.index import Form, aligned_strides, contiguous_strides, merge_axes
+from itfuse.plan.index import Form, aligned_strides, contiguous_strides, grouped, merge_axes
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Program, Stage
 
 _LEAVES = (INPUT, STRIDED, IOTA)
@@ -35,8 +36,16 @@ class _Pass:
     leaves: set[Node] = field(default_factory=set)
 
 
-def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], list[Note]]:
-    """Return (stages, results, notes) for `roots`."""
+Layouts = tuple[tuple[int, ...] | None, ...]
+
+
+def fuse(
+    roots: tuple[Node, ...], layouts: Layouts = ()
+) -> tuple[list[Stage], list[tuple[int, int]], list[Note]]:
+    """Return (stages, results, notes) for `roots`.
+
+    `layouts` holds for each root the byte strides to write it in, or None for row-major order.
+    """
     order = toposort(roots)
     late, ready = _late_and_ready(order)
     notes: list[Note] = []
@@ -49,10 +58,13 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
     for s, nodes in enumerate(outputs):
         for o, node in enumerate(nodes):
             place.setdefault(node, (s, o))
+    results = _results(roots, passes, outputs, late, place)
+    layout = dict(zip(results, layouts, strict=True)) if layouts else {}
     stages = []
     for s, one in enumerate(passes):
         earlier = {node: spot for node, spot in place.items() if node in late and home[node] < s}
-        stages.append(_build(one, outputs[s], earlier))
+        wanted = [layout.get((s, o)) for o in range(len(outputs[s]))]
+        stages.append(_build(one, outputs[s], earlier, wanted))
     for s, stage in enumerate(stages):
         for i in stage.inputs:
             if i.kind == "carried" and isinstance(i.source, tuple):
@@ -64,7 +76,7 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
                         f"{i.source[0] + 1}: every element needs {text(value, names)}",
                     )
                 )
-    return stages, _results(roots, passes, outputs, late, place), _unique(notes)
+    return stages, results, _unique(notes)
 
 
 def _unique(notes: list[Note]) -> list[Note]:
@@ -262,15 +274,27 @@ class _Inputs:
             self.rows.append((kind, dtype, source))
         return self.slot[source]
 
-    def freeze(self) -> tuple[tuple[Input, ...], Shape]:
+    def freeze(self, written: list[Shape]) -> tuple[tuple[Input, ...], Shape, list[Shape]]:
+        """Return the inputs, the merged axes, and the steps of the outputs along them.
+
+        `written` holds for each output its byte strides over the domain. If there are any, the
+        axes go in the order of the first: a transform may walk its domain as it likes.
+        """
         arrays = [source for kind, _, source in self.rows if kind in ("array", "iota")]
         maps = []
         for node in arrays:
             assert isinstance(node, Node)
             maps.append(aligned_strides(node.shape, _steps(node), self.domain))
-        dims, merged = merge_axes(self.domain, maps)
-        of = dict(zip(arrays, merged, strict=True))
-        return tuple(self._input(row, dims, of.get(row[2])) for row in self.rows), dims
+        maps += written
+        domain = self.domain
+        if written:
+            order = sorted(range(len(domain)), key=lambda axis: -abs(written[0][axis]))
+            domain = tuple(domain[axis] for axis in order)
+            maps = [tuple(one[axis] for axis in order) for one in maps]
+        dims, merged = merge_axes(domain, maps)
+        of = dict(zip(arrays, merged, strict=False))
+        inputs = tuple(self._input(row, dims, of.get(row[2])) for row in self.rows)
+        return inputs, dims, merged[len(arrays) :]
 
     def _input(
         self, row: tuple[str, str, object], dims: Shape, strides: Shape | None
@@ -375,8 +399,17 @@ def _operands(node: Node) -> tuple[Node, ...]:
     return node.srcs[1:] if node.op is GATHER else node.srcs[::-1]
 
 
-def _build(one: _Pass, outputs: list[Node], earlier: dict[Node, tuple[int, int]]) -> Stage:
-    """Write a pass as a stage; `earlier` says where late values of earlier passes were left."""
+def _build(
+    one: _Pass,
+    outputs: list[Node],
+    earlier: dict[Node, tuple[int, int]],
+    layouts: Sequence[Shape | None],
+) -> Stage:
+    """Write a pass as a stage.
+
+    `earlier` says where late values of earlier passes were left, `layouts` the byte strides of
+    outputs that are not in row-major order.
+    """
     inputs = _Inputs(one.shape)
     heads = [node.srcs[0] for node in one.members] if one.primitive == "reduce" else outputs
     element = _Writer(inputs).write(list(heads), earlier)
@@ -388,6 +421,24 @@ def _build(one: _Pass, outputs: list[Node], earlier: dict[Node, tuple[int, int]]
         for k, node in enumerate(one.members):
             writer.preset(node, Instr("combined", (), node.dtype.name, k))
         finish = writer.write(list(outputs), earlier)
-    frozen, dims = inputs.freeze()
-    written = tuple(Output(node.dtype.name, node.shape, node) for node in outputs)
-    return Stage(one.primitive, element, combine, finish, frozen, written, one.shape, dims)
+    maps = []
+    if one.primitive == "transform" and any(layout is not None for layout in layouts):
+        maps = [_over(one.shape, *pair) for pair in zip(outputs, layouts, strict=True)]
+    frozen, dims, steps = inputs.freeze(maps)
+    written = []
+    for at, node in enumerate(outputs):
+        strides = steps[at] if steps else ()
+        if strides == contiguous_strides(dims, node.dtype.itemsize):
+            strides = ()
+        written.append(Output(node.dtype.name, node.shape, node, strides))
+    return Stage(one.primitive, element, combine, finish, frozen, tuple(written), one.shape, dims)
+
+
+def _over(domain: Shape, node: Node, strides: Shape | None) -> Shape:
+    """Return byte strides of a result over its pass's domain, which may split its axes."""
+    if strides is None:
+        return contiguous_strides(domain, node.dtype.itemsize)
+    steps = [0] * len(domain)
+    for row, stride in zip(grouped(node.shape, domain), strides, strict=True):
+        steps = [a + b * stride for a, b in zip(steps, row.steps, strict=True)]
+    return tuple(steps)

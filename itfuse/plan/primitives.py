@@ -48,6 +48,8 @@ def _not_on_pointers(stage: Stage) -> str:
         if stage.inputs[stage.element.instrs[0].slot].layout != "linear":
             return "its input is not contiguous"
         return ""
+    if _not_in_order(stage):
+        return _not_in_order(stage)
     arrays = [i for i in stage.inputs if i.layout != "fixed"]
     if len(stage.outputs) != 1:
         return f"it has {len(stage.outputs)} outputs and cuda.compute's transform one"
@@ -58,14 +60,19 @@ def _not_on_pointers(stage: Stage) -> str:
     return ""
 
 
+def _not_in_order(stage: Stage) -> str:
+    strided = any(o.strides for o in stage.outputs)
+    return "an output is not contiguous over the domain" if strided else ""
+
+
 # fmt: off
 STRATEGIES: tuple[Strategy, ...] = (
     Strategy("tile", "cuda", "transform", _never,
              "one 16-byte vector a thread, any number of inputs and outputs"),
     Strategy("cub.pointers", "cuda", "transform", _not_on_pointers,
              "CUB vectorises plain pointers: one or two contiguous inputs, one output"),
-    Strategy("cub.iterator", "cuda", "transform", _never,
-             "any number of inputs, outputs and layouts through one TransformIterator"),
+    Strategy("cub.iterator", "cuda", "transform", _not_in_order,
+             "any number of inputs, outputs and input layouts through one TransformIterator"),
     Strategy("tile", "cuda", "reduce", _never,
              "one launch in the fixed order of docs/determinism.md, any number of results"),
     Strategy("cub.pointers", "cuda", "reduce", _not_on_pointers,

@@ -114,11 +114,25 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """One array that a stage writes, C-contiguous; `node` is the expression it holds."""
+    """One array that a stage writes.
+
+    Attributes
+    ----------
+    dtype : str
+        Dtype of an element.
+    shape : tuple of int
+        Its shape.
+    node : Node
+        The expression it holds.
+    strides : tuple of int
+        Step in bytes along each of the stage's `dims` where element i of the domain does not lie
+        at place i; else empty. Only whether it is empty is part of the key.
+    """
 
     dtype: str
     shape: Shape
     node: Node
+    strides: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -192,15 +206,15 @@ class Stage:
                 self.combine,
                 self.finish,
                 tuple((i.kind, i.dtype, i.layout) for i in self.inputs),
-                tuple(o.dtype for o in self.outputs),
+                tuple(o.dtype if not o.strides else o.dtype + " strided" for o in self.outputs),
                 len(self.dims) if self.strided else 1,
             )
         )
 
     @property
     def strided(self) -> bool:
-        """Whether any input needs the index map."""
-        return any(i.mapped for i in self.inputs)
+        """Whether any input or output needs the index map."""
+        return any(i.mapped for i in self.inputs) or any(o.strides for o in self.outputs)
 
     @property
     def size(self) -> int:
