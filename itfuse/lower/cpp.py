@@ -191,7 +191,7 @@ def _element(stage: Stage, layout: StateLayout) -> str:
     lines.append("  const long long i = *static_cast<const long long*>(index);\n")
     lines.append("  Item* const result = static_cast<Item*>(out);\n")
     if layout.rank:
-        lines.append(index_text(layout.rank))
+        lines.append(index_text(layout.rank, narrow=layout.narrow))
     for slot in layout.slots:
         lines.append(load_text(stage, slot, layout.rank))
     lines.append(_body(stage.element, "result"))
@@ -199,13 +199,26 @@ def _element(stage: Stage, layout: StateLayout) -> str:
     return "".join(lines)
 
 
-def index_text(rank: int, index: str = "i") -> str:
-    """Decode the flat index into one index an axis, the last axis fastest."""
-    lines = [f"  long long rest = {index};\n"]
+def index_text(rank: int, index: str = "i", narrow: bool = False, const: str = "const ") -> str:
+    """Decode the flat index into one index an axis, the last axis fastest.
+
+    `narrow`: in 32 bits, by the stage's `dividers` instead of divisions.
+    """
+    if not narrow:
+        lines = [f"  long long rest = {index};\n"]
+        for axis in range(rank - 1, 0, -1):
+            lines.append(f"  {const}long long i{axis} = rest % s.size[{axis}];\n")
+            lines.append(f"  rest /= s.size[{axis}];\n")
+        lines.append(f"  {const}long long i0 = rest;\n")
+        return "".join(lines)
+    lines = [f"  unsigned rest = (unsigned)({index});\n"]
     for axis in range(rank - 1, 0, -1):
-        lines.append(f"  const long long i{axis} = rest % s.size[{axis}];\n")
-        lines.append(f"  rest /= s.size[{axis}];\n")
-    lines.append("  const long long i0 = rest;\n")
+        product = f"((unsigned long long)rest * s.divider[{axis}])"
+        lines.append(f"  const unsigned q{axis} = (unsigned)({product} >> 32) >> "
+                     f"s.divider[{rank + axis}];\n")  # fmt: skip
+        lines.append(f"  {const}int i{axis} = (int)(rest - q{axis} * (unsigned)s.size[{axis}]);\n")
+        lines.append(f"  rest = q{axis};\n")
+    lines.append(f"  {const}int i0 = (int)rest;\n")
     return "".join(lines)
 
 

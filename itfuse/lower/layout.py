@@ -27,6 +27,8 @@ class StateLayout:
         C++ declaration and `struct` format of each member.
     rank : int
         Axes of the index map, 0 without one.
+    narrow : bool
+        Whether indices have 32 bits and the block holds `dividers` for them.
     whole : bool
         Whether the block also holds the outputs' addresses and the number of elements, so that
         it is a kernel's only argument.
@@ -39,6 +41,7 @@ class StateLayout:
     rank: int
     whole: bool = False
     extra: int = 0
+    narrow: bool = False
 
     @cached_property
     def struct(self) -> struct.Struct:
@@ -73,6 +76,8 @@ class StateLayout:
         values: list[Any] = []
         if self.rank:
             values += stage.dims
+        if self.narrow:
+            values += stage.dividers
         for slot in self.slots:
             values.append(operands[slot])
             if stage.inputs[slot].mapped:
@@ -114,6 +119,10 @@ def state_layout(
     rank = len(stage.dims) if mapped else 0
     if rank:
         fields.append((f"long long size[{rank}];", f"{rank}q"))
+    narrow = stage.narrow and rank > 1
+    if narrow:
+        text = f"unsigned divider[{2 * rank}];  // multipliers, then shifts"
+        fields.append((text, f"{2 * rank}I"))
     for slot in slots:
         source = stage.inputs[slot]
         row = DTYPES[source.dtype]
@@ -135,4 +144,4 @@ def state_layout(
         fields += [("long long n;", "q"), *extra]
     if not fields and filler:
         fields.append(("long long unused;", "q"))
-    return StateLayout(tuple(slots), tuple(fields), rank, whole, len(extra))
+    return StateLayout(tuple(slots), tuple(fields), rank, whole, len(extra), narrow)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.cpp import load_text, statements
+from itfuse.lower.cpp import index_text, load_text, statements
 from itfuse.lower.layout import StateLayout
 from itfuse.plan.order import leaf
 from itfuse.plan.stages import Program, Stage
@@ -101,16 +101,9 @@ def by_layout(stage: Stage, slots: Sequence[int], layout: str) -> list[int]:
     ]
 
 
-def index_begin(rank: int, index: str) -> str:
+def index_begin(rank: int, index: str, narrow: bool = False) -> str:
     """Decode the flat index into one index an axis; `index_next` moves on by one element."""
-    if not rank:
-        return ""
-    lines = [f"  long long rest = {index};\n"]
-    for axis in range(rank - 1, 0, -1):
-        lines.append(f"  long long i{axis} = rest % s.size[{axis}];\n")
-        lines.append(f"  rest /= s.size[{axis}];\n")
-    lines.append("  long long i0 = rest;\n")
-    return "".join(lines)
+    return index_text(rank, index, narrow, const="") if rank else ""
 
 
 def index_next(rank: int) -> str:

@@ -170,7 +170,7 @@ def _one(stage: Stage, state: StateLayout) -> str:
     loads = "".join(load_text(stage, slot, rank) for slot in slots)
     return (
         "__device__ __forceinline__ Item one(const State& s, const long long i) {\n"
-        f"{index_text(rank) if rank else ''}  Item b;\n{loads}"
+        f"{index_text(rank, narrow=state.narrow) if rank else ''}  Item b;\n{loads}"
         f"{program_text(stage.element, 'b.r{at} = {value};')}  return b;\n}}\n"
     )
 
@@ -222,7 +222,7 @@ def _kernel(stage: Stage, state: StateLayout) -> str:
     steps = LEAF // (THREADS * lanes)
     vector = "".join([
         vector_loads(stage, slots, "begin", ""),
-        index_begin(state.rank, "begin"),
+        index_begin(state.rank, "begin", state.narrow),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         "    Item b;\n",
         element_values(stage, slots, state.rank),

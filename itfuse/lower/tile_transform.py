@@ -54,7 +54,7 @@ def lower_transform(stage: Stage, name: str) -> TileKernel:
 def _one(stage: Stage, state: StateLayout) -> str:
     """Write the transform of a single element, for the ends."""
     loads = "".join(load_text(stage, slot, state.rank) for slot in state.slots)
-    index = index_text(state.rank) if state.rank else ""
+    index = index_text(state.rank, narrow=state.narrow) if state.rank else ""
     body = program_text(stage.element, _stores(stage, state, "s.y{at}[i]"))
     return (
         "__device__ __forceinline__ void one(const State& s, const long long i) {\n"
@@ -96,7 +96,7 @@ def _kernel(stage: Stage, state: StateLayout, vector: int) -> str:
         vector_loads(stage, state.slots, "begin", " + head"),
         fixed_values(stage, state.slots),
         *(f"  Vec<{cpp}, V> o{at};\n" for at, cpp in outputs),
-        index_begin(state.rank, "begin"),
+        index_begin(state.rank, "begin", state.narrow),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         element_values(stage, state.slots, state.rank),
         program_text(stage.element, _stores(stage, state, "o{at}.at[k]"), "    "),

@@ -207,7 +207,7 @@ class Stage:
                 self.finish,
                 tuple((i.kind, i.dtype, i.layout) for i in self.inputs),
                 tuple(o.dtype if not o.strides else o.dtype + " strided" for o in self.outputs),
-                len(self.dims) if self.strided else 1,
+                (len(self.dims), self.narrow) if self.strided else 1,
             )
         )
 
@@ -215,6 +215,26 @@ class Stage:
     def strided(self) -> bool:
         """Whether any input or output needs the index map."""
         return any(i.mapped for i in self.inputs) or any(o.strides for o in self.outputs)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether 32 bits hold every index of the domain, with one to spare for `dividers`."""
+        return self.size < 1 << 31
+
+    @cached_property
+    def dividers(self) -> tuple[int, ...]:
+        """A multiplier and then a shift for each of `dims`: n // d is n * multiplier >> shift.
+
+        Of n below 2**31: with l the bits of d - 1, the multiplier is 2**(31 + l) / d rounded up and
+        the shift 31 + l (Granlund and Montgomery, Division by Invariant Integers, 1994). The shift
+        is kept less the 32 bits that taking the high half of the product shifts by.
+        """
+        lengths = [max(1, (size - 1).bit_length()) for size in self.dims]
+        multipliers = [
+            -(-(1 << (31 + bits)) // max(size, 2))
+            for size, bits in zip(self.dims, lengths, strict=True)
+        ]
+        return (*multipliers, *(bits - 1 for bits in lengths))
 
     @property
     def size(self) -> int:
