@@ -15,13 +15,14 @@ import numpy as np
 
 from itfuse import dtypes, engines, expr
 from itfuse.config import setting
-from itfuse.errors import DeviceError, ShapeError, Unsupported
+from itfuse.errors import BoundsError, DeviceError, ShapeError, Unsupported
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
 from itfuse.ops import BY_UFUNC, ELEMENTWISE, INPUT, OPS, Op
 from itfuse.plan import cached_plan, make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
+from itfuse.plan.views import bounds_checks
 
 
 class Array:
@@ -445,10 +446,23 @@ def compute(
     made = cached_plan(nodes, "none" if name == "null" else device, max_passes, layouts)
     if setting("debug"):
         _debug(made, runner)
-    results = engines.run(made, data, outs, stream, runner)
+    if name != "null" and device.startswith("cuda") and setting("bounds_check"):
+        _check_bounds(nodes, data, device, stream)
+    try:
+        results = engines.run(made, data, outs, stream, runner)
+    except BoundsError as why:
+        raise BoundsError(f"{_texts(nodes)}: {why}") from None
     if name == "null":
         results = tuple(spec(shape, dtype) for shape, dtype in results)
     return results[0] if len(results) == 1 else results
+
+
+def _check_bounds(nodes: tuple[Node, ...], data: Any, device: str, stream: Any) -> None:
+    checks = bounds_checks(nodes)
+    if checks:
+        wrong = engines.run(cached_plan(checks, device, None), data, None, stream)
+        if any(bool(one) for one in wrong):
+            raise BoundsError(f"{_texts(nodes)}: an index array has values out of bounds")
 
 
 def _layout(out: Any) -> tuple[int, ...] | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from itfuse import dtypes
 from itfuse.errors import DTypeError, RangeError, ShapeError, Unsupported
-from itfuse.ops import INPUT, OPS, PLACE, PRIVATE, SCALAR, Op
+from itfuse.ops import INDEX, INPUT, OPS, PLACE, PRIVATE, SCALAR, Op
 
 Shape = tuple[int, ...]
 
@@ -329,7 +329,7 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
             written[node] = names[node]
         elif node.op is SCALAR:
             written[node] = repr(node.arg.item())
-        elif node.op.kind == PLACE or not node.srcs:
+        elif node.op.kind in (PLACE, INDEX) or not node.srcs:
             line = _place_text(node, [written[src] for src in node.srcs])
             written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
         else:
@@ -345,9 +345,23 @@ def _place_text(node: Node, parts: list[str]) -> str:
     label = getattr(node.arg, "label", "")
     if label:
         return str(label).format(*parts)
+    if node.op.kind == INDEX:
+        return parts[0]
     if node.op.name == "reshape":
         return f"reshape({parts[0]}, {node.shape})"
     return f"{parts[0]}[...]" if parts else f"{node.op.name}({node.shape})"
+
+
+class Lazily:
+    """A text that is made only when it is shown: naming a deep expression takes a walk of it."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make_text: Callable[[], str]) -> None:
+        self._make = make_text
+
+    def __str__(self) -> str:
+        return self._make()
 
 
 def call_text(op: Op, operands: tuple[Any, ...]) -> str:

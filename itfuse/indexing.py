@@ -15,7 +15,7 @@ import numpy as np
 from itfuse import engines, expr
 from itfuse.array import Array, asarray, combine, place_of, spec
 from itfuse.errors import BoundsError, ShapeError, Unsupported
-from itfuse.expr import Node, Shape
+from itfuse.expr import Lazily, Shape
 from itfuse.functions import FUNCTIONS
 from itfuse.ops import OPS, VIEW
 from itfuse.plan.index import Form, Map, along, constant
@@ -41,7 +41,7 @@ def identity(shape: Shape) -> tuple[Form, ...]:
     return tuple(along(axis, len(shape)) for axis in range(len(shape)))
 
 
-def as_places(index: Any, like: Array, size: int, what: str) -> Array:
+def as_places(index: Any, like: Array, size: int, what: object) -> Array:
     """Return an index array as int64 places along an axis of `size` elements.
 
     Raises
@@ -144,7 +144,9 @@ def getitem(x: Array, key: Any) -> Array:
     array([ 10, 100])
     """
     items = list(key) if isinstance(key, tuple) else [key]
-    what = f"{expr.text(x._node)}[{_key_text(items)}]"
+    shown = tuple(items)
+    what = Lazily(lambda: f"{_base_text(x)}[{', '.join(_item_text(item) for item in shown)}]")
+    label = _label(shown)
     if any(item is Ellipsis for item in items):
         if sum(item is Ellipsis for item in items) > 1:
             raise BoundsError(f"{what}: an index can only have a single ellipsis ('...')")
@@ -177,14 +179,11 @@ def getitem(x: Array, key: Any) -> Array:
             places.append(as_places(item, x, x.shape[at], what))
             axes.rows.append(places[-1])
             axes.advanced()
-    return _assemble(x, axes, places, what)
+    return _assemble(x, axes, places, what, label)
 
 
-def _assemble(x: Array, axes: _Axes, places: list[Array], what: str) -> Array:
-    def describe() -> str:
-        return what
-
-    shape = expr.broadcast([one.shape for one in places], describe)
+def _assemble(x: Array, axes: _Axes, places: list[Array], what: object, label: str) -> Array:
+    shape = expr.broadcast([one.shape for one in places], lambda: str(what))
     start = 0 if axes.apart or not places else axes.arrays_at
     rank, extra = len(axes.shape) + len(shape), len(shape)
     behind = len(axes.shape) - start
@@ -200,22 +199,33 @@ def _assemble(x: Array, axes: _Axes, places: list[Array], what: str) -> Array:
         else:
             rows.append(constant(row, rank))
     whole = (*axes.shape[:start], *shape, *axes.shape[start:])
-    label = what[len(expr.text(x._node)) :].replace("{", "").replace("}", "")
-    return view(x, whole, rows, "{0}" + label, *computed)
+    return view(x, whole, rows, label, *computed)
 
 
 def _is_basic(item: Any) -> bool:
     return item is None or item is Ellipsis or isinstance(item, slice) or _is_int(item)
 
 
-def _in_range(index: int, size: int, axis: int, what: str) -> int:
+def _in_range(index: int, size: int, axis: int, what: object) -> int:
     if not -size <= index < size:
         raise BoundsError(f"{what}: index {index} is out of bounds for axis {axis} of {size}")
     return index % size
 
 
-def _key_text(items: Sequence[Any]) -> str:
-    return ", ".join(_item_text(item) for item in items)
+def _base_text(x: Array) -> str:
+    text, op = expr.text(x._node), x._node.op
+    return f"({text})" if op.symbol and op.arity == 2 else text
+
+
+def _label(items: Sequence[Any]) -> str:
+    """Return the template of a view's text, in which lazy index arrays are numbered."""
+    parts = []
+    arrays = 0
+    for item in items:
+        lazy = isinstance(item, Array)
+        arrays += not _is_basic(item)
+        parts.append(f"{{{arrays}}}" if lazy else _item_text(item).strip("{}"))
+    return f"{{0}}[{', '.join(parts)}]"
 
 
 def _item_text(item: Any) -> str:
@@ -230,7 +240,7 @@ def _item_text(item: Any) -> str:
     return f"array{list(item.shape)}" if getattr(item, "shape", ()) else str(item)[:40]
 
 
-def axis_of(axis: Any, rank: int, what: str) -> int:
+def axis_of(axis: Any, rank: int, what: object) -> int:
     """Return an axis counted from the front.
 
     Raises
@@ -275,7 +285,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
            [11, 11]])
     """
     x = asarray(x)
-    what = f"take({expr.text(x._node)}, ...)"
+    what = Lazily(lambda: f"take({expr.text(x._node)}, ...)")
     if mode not in _MODES:
         raise ValueError(f"{what}: mode must be one of {', '.join(_MODES)}, not {mode!r}")
     if axis is None:
@@ -320,7 +330,7 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
            [3]])
     """
     x = asarray(x)
-    what = f"take_along_axis({expr.text(x._node)}, ...)"
+    what = Lazily(lambda: f"take_along_axis({expr.text(x._node)}, ...)")
     axis = axis_of(axis, x.ndim, what)
     places = as_places(indices, x, x.shape[axis], what)
     if places.ndim != x.ndim:
@@ -331,7 +341,7 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
     def other(shape: Shape) -> Shape:
         return (*shape[:axis], 1, *shape[axis + 1 :])
 
-    rest = expr.broadcast([other(x.shape), other(places.shape)], lambda: what)
+    rest = expr.broadcast([other(x.shape), other(places.shape)], lambda: str(what))
     rest = rest or (1,) * x.ndim
     shape = (*rest[:axis], places.shape[axis], *rest[axis + 1 :])
     rows: list[Form | int] = [
@@ -391,20 +401,6 @@ def searchsorted(x1: Any, x2: Any, side: str = "left", sorter: Any = None) -> Ar
 def _before(a: Array, b: Array) -> Array:
     less: Array = a < b
     return less | ((b != b) & (a == a)) if a.dtype.kind == "f" else less
-
-
-def bounds_checks(nodes: tuple[Node, ...]) -> list[Node]:
-    """Return for each index array under `nodes` whether any of its values is out of bounds."""
-    checks = []
-    for node in expr.toposort(nodes):
-        if node.op is OPS["wrap_index"]:
-            index, size = node.srcs
-            low = expr.elementwise(OPS["less"], (index, -size.arg))
-            high = expr.elementwise(OPS["greater_equal"], (index, size.arg))
-            checks.append(
-                expr.reduction(OPS["any"], expr.elementwise(OPS["logical_or"], (low, high)))
-            )
-    return checks
 
 
 for _name, _function in (

@@ -15,6 +15,7 @@ import numpy as np
 from itfuse import expr
 from itfuse.array import ANY, Array, asarray
 from itfuse.errors import ShapeError, Unsupported
+from itfuse.expr import Lazily
 from itfuse.functions import FUNCTIONS
 from itfuse.indexing import axis_of, view
 from itfuse.manipulation import broadcast_to, expand_dims, ravel, reshape
@@ -64,7 +65,7 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
     array([10, 20,  3])
     """
     lazy = [asarray(x) for x in arrays]
-    names = f"concat([{', '.join(expr.text(x._node) for x in lazy)}])"
+    names = Lazily(lambda: f"concat([{', '.join(expr.text(x._node) for x in lazy)}])")
     if not lazy:
         raise ShapeError("concat: it needs at least one array")
     if axis is None:
@@ -148,7 +149,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
         raise ShapeError(f"roll({expr.text(x._node)}): {len(shifts)} shifts for {len(axes)} axes")
     total: dict[int, int] = {}
     for one, by in zip(axes, shifts, strict=True):
-        at = axis_of(one, x.ndim, f"roll({expr.text(x._node)})")
+        at = axis_of(one, x.ndim, Lazily(lambda: f"roll({expr.text(x._node)})"))
         total[at] = total.get(at, 0) + by
     for at, by in total.items():
         size = x.shape[at]
@@ -185,7 +186,7 @@ def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
         raise ShapeError(f"repeat({expr.text(x._node)}, {count}): the count is negative")
     if axis is None:
         x, axis = ravel(x), 0
-    axis = axis_of(axis, x.ndim, f"repeat({expr.text(x._node)})")
+    axis = axis_of(axis, x.ndim, Lazily(lambda: f"repeat({expr.text(x._node)})"))
     spread = broadcast_to(
         expand_dims(x, axis + 1), (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
     )
@@ -235,7 +236,7 @@ def diff(
     array([3, 5])
     """
     x = asarray(x)
-    what = f"diff({expr.text(x._node)})"
+    what = Lazily(lambda: f"diff({expr.text(x._node)})")
     if n < 0 or x.ndim == 0:
         raise ShapeError(f"{what}: it needs an axis and n of at least 0")
     axis = axis_of(axis, x.ndim, what)
@@ -284,7 +285,7 @@ def _beyond(x: Array, axis: int, index: Array, mode: str, value: Any) -> Array:
     return _read(x, axis, place, label)
 
 
-def _rule(mode: str, what: str) -> None:
+def _rule(mode: str, what: object) -> None:
     if mode not in _RULES:
         raise Unsupported(f"{what}: mode={mode!r}; there are {', '.join(_RULES)}")
 
@@ -313,7 +314,7 @@ def shift(x: Any, offset: int, axis: int = -1, mode: str = "constant", value: An
     array([1, 1, 2])
     """
     x = asarray(x)
-    what = f"shift({expr.text(x._node)}, {offset})"
+    what = Lazily(lambda: f"shift({expr.text(x._node)}, {offset})")
     _rule(mode, what)
     axis = axis_of(axis, x.ndim, what)
     index = _counter(x.shape[axis], x.ndim - axis - 1) - operator.index(offset)
@@ -343,7 +344,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     array([0, 1, 2, 0])
     """
     x = asarray(x)
-    what = f"pad({expr.text(x._node)})"
+    what = Lazily(lambda: f"pad({expr.text(x._node)})")
     _rule(mode, what)
     widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
     for axis, (before, behind) in enumerate(widths):

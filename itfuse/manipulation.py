@@ -10,13 +10,14 @@ from typing import Any
 from itfuse import expr
 from itfuse.array import Array, asarray
 from itfuse.errors import ShapeError, Unsupported
+from itfuse.expr import Lazily
 from itfuse.functions import FUNCTIONS
 from itfuse.indexing import axis_of, view
 from itfuse.ops import RESHAPE
 from itfuse.plan.index import Form, along, constant
 
 
-def _axes_of(axis: Any, rank: int, what: str) -> tuple[int, ...]:
+def _axes_of(axis: Any, rank: int, what: object) -> tuple[int, ...]:
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     found = tuple(axis_of(one, rank, what) for one in axes)
     if len(set(found)) != len(found):
@@ -51,7 +52,7 @@ def permute_dims(x: Any, axes: Any = None) -> Array:
            [20, 40]])
     """
     x = asarray(x)
-    what = f"permute_dims({_text(x)}, {axes})"
+    what = Lazily(lambda: f"permute_dims({_text(x)}, {axes})")
     order = tuple(reversed(range(x.ndim))) if axes is None else _axes_of(axes, x.ndim, what)
     if len(order) != x.ndim:
         raise ShapeError(f"{what}: {len(order)} axes for an expression of {x.ndim}")
@@ -98,7 +99,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Array:
     (3, 4, 2)
     """
     x = asarray(x)
-    what = f"moveaxis({_text(x)}, {source}, {destination})"
+    what = Lazily(lambda: f"moveaxis({_text(x)}, {source}, {destination})")
     start, end = _axes_of(source, x.ndim, what), _axes_of(destination, x.ndim, what)
     if len(start) != len(end):
         raise ShapeError(f"{what}: {len(start)} axes go to {len(end)} places")
@@ -111,7 +112,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Array:
 def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
     """Return `x` with two axes exchanged."""
     x = asarray(x)
-    what = f"swapaxes({_text(x)}, {axis1}, {axis2})"
+    what = Lazily(lambda: f"swapaxes({_text(x)}, {axis1}, {axis2})")
     order = list(range(x.ndim))
     a, b = axis_of(axis1, x.ndim, what), axis_of(axis2, x.ndim, what)
     order[a], order[b] = b, a
@@ -128,7 +129,7 @@ def flip(x: Any, axis: Any = None) -> Array:
     array([6, 4, 2])
     """
     x = asarray(x)
-    what = f"flip({_text(x)}, {axis})"
+    what = Lazily(lambda: f"flip({_text(x)}, {axis})")
     axes = range(x.ndim) if axis is None else _axes_of(axis, x.ndim, what)
     rows = [
         along(at, x.ndim, x.shape[at] - 1, -1) if at in axes else along(at, x.ndim)
@@ -203,7 +204,7 @@ def expand_dims(x: Any, axis: Any = 0) -> Array:
     """
     x = asarray(x)
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
-    new = _axes_of(axis, x.ndim + count, f"expand_dims({_text(x)}, {axis})")
+    new = _axes_of(axis, x.ndim + count, Lazily(lambda: f"expand_dims({_text(x)}, {axis})"))
     kept = [at for at in range(x.ndim + count) if at not in new]
     shape = [1] * (x.ndim + count)
     for at, size in zip(kept, x.shape, strict=True):
@@ -221,7 +222,7 @@ def squeeze(x: Any, axis: Any = None) -> Array:
         If a named axis has more elements.
     """
     x = asarray(x)
-    what = f"squeeze({_text(x)}, {axis})"
+    what = Lazily(lambda: f"squeeze({_text(x)}, {axis})")
     if axis is None:
         gone = tuple(at for at, size in enumerate(x.shape) if size == 1)
     else:
@@ -245,7 +246,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     array([2, 5])
     """
     x = asarray(x)
-    what = f"diagonal({_text(x)}, {offset}, {axis1}, {axis2})"
+    what = Lazily(lambda: f"diagonal({_text(x)}, {offset}, {axis1}, {axis2})")
     if x.ndim < 2:
         raise ShapeError(f"{what}: it has {x.ndim} axes and needs two")
     a, b = _axes_of((axis1, axis2), x.ndim, what)
@@ -280,7 +281,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Array:
            [2, 4, 6]])
     """
     x, window = asarray(x), _shape(window_shape)
-    what = f"sliding_window_view({_text(x)}, {window})"
+    what = Lazily(lambda: f"sliding_window_view({_text(x)}, {window})")
     axes = _axes_of(tuple(range(x.ndim)) if axis is None else axis, x.ndim, what)
     if len(axes) != len(window):
         raise ShapeError(f"{what}: {len(window)} sizes for {len(axes)} axes")
@@ -330,7 +331,8 @@ def reshape(x: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> 
     """
     x = asarray(x)
     wanted = _shape(shape[0] if len(shape) == 1 else shape)
-    what = f"reshape({_text(x)}, {wanted})"
+    asked = wanted
+    what = Lazily(lambda: f"reshape({_text(x)}, {asked})")
     if order not in ("C", "F"):
         raise Unsupported(f"{what}: order={order!r}; there are 'C' and 'F'")
     if wanted.count(-1) == 1:
@@ -354,7 +356,7 @@ def ravel(x: Any, order: str = "C") -> Array:
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     """Return the parts of `x` along an axis, without it."""
     x = asarray(x)
-    axis = axis_of(axis, x.ndim, f"unstack({_text(x)})")
+    axis = axis_of(axis, x.ndim, Lazily(lambda: f"unstack({_text(x)})"))
     before = (slice(None),) * axis
     return tuple(x[(*before, at)] for at in range(x.shape[axis]))
 

@@ -228,7 +228,7 @@ def _check_out(plan: Plan, engine: Any, out: tuple[Any, ...] | None) -> dict[Any
         return {}
     wanted: dict[tuple[int, int], Any] = {}
     places: dict[tuple[int, int], Memory] = {}
-    for spot, root, array in zip(plan.results, plan.roots, out, strict=True):
+    for spot, root, array in zip(plan.results, plan.asked, out, strict=True):
         if array is None:
             continue
         try:

@@ -243,14 +243,35 @@ class Stage:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of every array input, each counted once, in however many places it is read."""
-        total: dict[object, int] = {}
+        """Bytes of every array input, each counted once.
+
+        An array read in several places counts no more than all of it, or than lies between the
+        first and the last element read.
+        """
+        of: dict[object, list[Input]] = {}
         for i in self.inputs:
-            total[i.source] = total.get(i.source, 0) + i.bytes
+            of.setdefault(i.source, []).append(i)
         return sum(
-            min(count, source.size * source.dtype.itemsize) if isinstance(source, Node) else count
-            for source, count in total.items()
+            min(sum(i.bytes for i in inputs), self._reach(inputs))
+            if len(inputs) > 1
+            else inputs[0].bytes
+            for inputs in of.values()
         )
+
+    def _reach(self, inputs: list[Input]) -> int:
+        """Return the bytes from the first element that `inputs` read to the last."""
+        source = inputs[0].source
+        assert isinstance(source, Node)
+        whole = source.size * source.dtype.itemsize
+        if any(i.layout == "gathered" for i in inputs):
+            return whole
+        ends: list[int] = []
+        for i in inputs:
+            steps = zip(self.dims, i.strides or (0,) * len(self.dims), strict=True)
+            reach = [(size - 1) * step for size, step in steps]
+            ends += [i.offset + sum(r for r in reach if r < 0)]
+            ends += [i.offset + sum(r for r in reach if r > 0) + source.dtype.itemsize]
+        return min(whole, max(ends) - min(ends))
 
     @property
     def bytes_written(self) -> int:

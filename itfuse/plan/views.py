@@ -337,4 +337,17 @@ def _sum(domain: Shape, rows: tuple[Row, ...], steps: tuple[int, ...]) -> Row:
     return _arithmetic("add", total, affine.offset) if affine.offset else total
 
 
-__all__ = ["Index", "Map", "push_views"]
+def bounds_checks(roots: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return for each index array under `roots` whether any of its values is out of bounds."""
+    checks = []
+    for node in toposort(roots):
+        if node.op is OPS["wrap_index"]:
+            index, size = node.srcs[0], node.srcs[1].arg
+            low = expr.elementwise(OPS["less"], (index, -size))
+            high = expr.elementwise(OPS["greater_equal"], (index, size))
+            wrong = expr.elementwise(OPS["logical_or"], (low, high))
+            checks.append(expr.reduction(OPS["any"], wrong))
+    return tuple(checks)
+
+
+__all__ = ["Index", "Map", "bounds_checks", "push_views"]
