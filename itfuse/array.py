@@ -139,33 +139,6 @@ class Array:
         """Return what `compute` would do; see `itfuse.explain`."""
         return explain(self, **options)
 
-    def _item(self, what: str) -> Any:
-        if self.size != 1:
-            raise ShapeError(
-                f"{what}({expr.text(self._node)}): the expression has shape "
-                f"{self.shape}; only one element converts. Use .any() or .all() for "
-                "a truth value, .sum() and the like for a number"
-            )
-        return self.compute().reshape(()).item()
-
-    def __bool__(self) -> bool:
-        return bool(self._item("bool"))
-
-    def __int__(self) -> int:
-        return int(self._item("int"))
-
-    def __float__(self) -> float:
-        return float(self._item("float"))
-
-    def __index__(self) -> int:
-        if self.dtype.kind not in "iu" or self.shape != ():
-            raise TypeError(f"only a 0-d integer expression is an index, not {self!r}")
-        return int(self._item("index"))
-
-    def tolist(self) -> Any:
-        """Compute and return nested Python lists."""
-        return self.compute().tolist()
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if place_of(self._device) != "cpu":
             raise TypeError(
@@ -466,7 +439,7 @@ def _check_bounds(nodes: tuple[Node, ...], data: Any, device: str, stream: Any) 
 
 
 def _layout(out: Any) -> tuple[int, ...] | None:
-    """Return the strides of an `out` that is not in row-major order; what it is is checked later."""
+    """Return the strides of an `out` that is not in row-major order; it is checked later."""
     flags = getattr(out, "flags", None)
     in_order = getattr(flags, "c_contiguous", True)
     return None if in_order else tuple(out.strides)

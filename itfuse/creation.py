@@ -6,6 +6,7 @@ they run on CuPy's current GPU, or on the CPU without one; `device=` or `like=` 
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -49,7 +50,7 @@ def _dtype(dtype: Any, default: Any, what: str) -> np.dtype[Any]:
     return dtypes.as_dtype(default if dtype is None else dtype, what)
 
 
-def _index(shape: Shape, axis: int, device: str) -> Array:
+def _index(shape: Shape, axis: int, device: str) -> Any:
     """Return the int64 index along an axis, in `shape`."""
     node = expr.make(IOTA, (), _INT64, shape, along(axis, len(shape)))
     return Array(node, {}, device)
@@ -164,7 +165,8 @@ def arange(
         start, stop = 0, start
     if step == 0:
         raise ShapeError("arange: the step is zero")
-    kind = _dtype(dtype, np.arange(start, start, step).dtype, "arange")
+    numbers = [np.asarray(one).dtype for one in (start, stop, step)]
+    kind = _dtype(dtype, functools.reduce(np.promote_types, numbers, _INT64), "arange")
     # NumPy's length: the quotient in floating point, or exactly for integers.
     if all(isinstance(one, (int, np.integer)) for one in (start, stop, step)):
         count = max(0, -((int(start) - int(stop)) // int(step)))
@@ -174,9 +176,8 @@ def arange(
         if count > 2:
             raise DTypeError("arange: no booleans after False and True; pass a number dtype")
         count_values = np.arange(start, stop, step, dtype=kind)
-        first = bool(count_values[0]) if count else False
-        index = _index((count,), 0, _place(device, like))
-        return FUNCTIONS["where"](index == 0, first, bool(count_values[-1]) if count else False)
+        ends = (bool(count_values[0]), bool(count_values[-1])) if count else (False, False)
+        return FUNCTIONS["where"](_index((count,), 0, _place(device, like)) == 0, *ends)
     first = np.asarray(start).astype(kind)[()]
     with np.errstate(all="ignore"):
         delta = kind.type(np.asarray(start + step).astype(kind)[()] - first)
@@ -188,7 +189,7 @@ def arange(
     return moved + first
 
 
-def linspace(
+def linspace(  # noqa: PLR0917 - NumPy's signature
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
     dtype: Any = None, axis: int = 0, *, device: Any = None, like: Any = None,
 ) -> Any:  # fmt: skip
@@ -275,7 +276,7 @@ def tri(
     return below.astype(_dtype(dtype, float, "tri"))
 
 
-def _triangle(x: Any, k: int, name: str) -> tuple[Array, Array]:
+def _triangle(x: Any, k: int, name: str) -> tuple[Array, Any]:
     lazy = asarray(x)
     if lazy.ndim < 2:
         raise ShapeError(f"{name}({expr.text(lazy._node)}): it has {lazy.ndim} axes and needs two")

@@ -62,9 +62,7 @@ def explain_text(plan: Plan) -> str:
         Passes with their inputs, outputs, bytes and floor time; totals; notes.
     """
     names = leaf_names(node for node in toposort(plan.asked) if node.op is INPUT)
-    shown = {
-        (s, o): root for (s, o), root in zip(plan.results, plan.asked, strict=True)
-    }
+    shown = {(s, o): root for (s, o), root in zip(plan.results, plan.asked, strict=True)}
     speed = _bandwidth(plan)
     passes = f"{plan.passes} pass" + ("" if plan.passes == 1 else "es")
     lines = [

@@ -387,7 +387,7 @@ def searchsorted(x1: Any, x2: Any, side: str = "left", sorter: Any = None) -> Ar
     dtype = np.result_type(x.dtype, values.dtype)
     x, values = x.astype(dtype), values.astype(dtype)
     size = x.shape[0]
-    found = FUNCTIONS["zeros_like"](values, dtype=np.int64)
+    found: Any = FUNCTIONS["zeros_like"](values, dtype=np.int64)
     step = 1 << size.bit_length() >> 1
     while step:  # found elements are certainly before; are found + step?
         last = FUNCTIONS["minimum"](found + (step - 1), np.int64(size - 1))
@@ -398,9 +398,11 @@ def searchsorted(x1: Any, x2: Any, side: str = "left", sorter: Any = None) -> Ar
     return found
 
 
-def _before(a: Array, b: Array) -> Array:
-    less: Array = a < b
-    return less | ((b != b) & (a == a)) if a.dtype.kind == "f" else less
+def _before(a: Any, b: Any) -> Any:
+    less = a < b
+    if a.dtype.kind != "f":
+        return less
+    return less | (FUNCTIONS["isnan"](b) & ~FUNCTIONS["isnan"](a))
 
 
 for _name, _function in (

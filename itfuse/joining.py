@@ -25,13 +25,13 @@ from itfuse.plan.index import Form, along
 _INT64 = np.dtype(np.int64)
 
 
-def _counter(size: int, behind: int) -> Array:
+def _counter(size: int, behind: int) -> Any:
     """Return 0, 1, ... along an axis that `behind` others follow."""
     shape = (size, *(1,) * behind)
     return Array(expr.make(IOTA, (), _INT64, shape, along(0, len(shape))), {}, ANY)
 
 
-def _read(x: Array, axis: int, places: Array, label: str) -> Array:
+def _read(x: Array, axis: int, places: Any, label: str) -> Array:
     """Return `x` at computed places along one axis."""
     rows: list[Form | int] = [along(at, x.ndim) for at in range(x.ndim)]
     rows[axis] = 0
@@ -39,7 +39,7 @@ def _read(x: Array, axis: int, places: Array, label: str) -> Array:
     return view(x, (*x.shape[:axis], size, *x.shape[axis + 1 :]), rows, label, places)
 
 
-def _clamped(places: Array, size: int) -> Array:
+def _clamped(places: Any, size: int) -> Any:
     return FUNCTIONS["clip"](places, 0, max(size - 1, 0))
 
 
@@ -213,9 +213,7 @@ def tile(x: Any, repetitions: Any) -> Array:
     return reshape(tiled, tuple(a * b for a, b in zip(counts, shape, strict=True)))
 
 
-def diff(
-    x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None
-) -> Array:
+def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Return differences of neighbours along an axis, `n` times over.
 
     Parameters
@@ -259,7 +257,7 @@ def diff(
 _RULES = ("constant", "edge", "wrap", "reflect", "symmetric")
 
 
-def _beyond(x: Array, axis: int, index: Array, mode: str, value: Any) -> Array:
+def _beyond(x: Array, axis: int, index: Any, mode: str, value: Any) -> Array:
     """Return `x` along `axis` at any index, by the rule beyond its ends."""
     size = x.shape[axis]
     label = "{0}[{1}]"

@@ -1,4 +1,4 @@
-"""What Python and other libraries ask of an array: numbers, copies, pickles, DLPack, NumPy's calls."""
+"""What Python and other libraries ask of an array: numbers, pickles, DLPack, NumPy's calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from itfuse import expr
 from itfuse.array import Array, asarray, place_of, spec
-from itfuse.errors import Unsupported
+from itfuse.errors import ShapeError, Unsupported
 from itfuse.expr import Node
 from itfuse.functions import FUNCTIONS
 from itfuse.ops import INPUT
@@ -16,23 +16,60 @@ from itfuse.ops import INPUT
 _CPU, _CUDA = 1, 2  # device types of DLPack
 
 
-def _item(x: Array, *index: Any) -> Any:
+def _only(x: Array, what: str) -> Any:
+    """Compute and return the one element; `what` asks for it."""
+    if x.size != 1:
+        raise ShapeError(
+            f"{what}({expr.text(x._node)}): the expression has shape {x.shape}; only one element "
+            "converts. Use .any() or .all() for a truth value, .sum() and the like for a number"
+        )
+    return x.compute().reshape(()).item()
+
+
+def _item(x: Any, *index: Any) -> Any:
     """Compute and return one element as a Python scalar.
+
+    Parameters
+    ----------
+    *index : int or tuple of int, optional
+        Its place: along every axis, or in the flattened array.
 
     Raises
     ------
     ShapeError
-        If there are more elements, and no index (of all axes, or of the flattened array) says
-        which.
+        If there are more elements and no index.
     """
     if index:
         key = index[0] if len(index) == 1 and isinstance(index[0], tuple) else index
         x = FUNCTIONS["ravel"](x)[key[0]] if len(key) == 1 else x[key]
-    return x._item("item")
+    return _only(x, "item")
+
+
+def _bool(x: Array) -> bool:
+    return bool(_only(x, "bool"))
+
+
+def _int(x: Array) -> int:
+    return int(_only(x, "int"))
+
+
+def _float(x: Array) -> float:
+    return float(_only(x, "float"))
 
 
 def _complex(x: Array) -> complex:
-    return complex(x._item("complex"))
+    return complex(_only(x, "complex"))
+
+
+def _index(x: Array) -> int:
+    if x.dtype.kind not in "iu" or x.shape != ():
+        raise TypeError(f"only a 0-d integer expression is an index, not {x!r}")
+    return int(_only(x, "index"))
+
+
+def _tolist(x: Array) -> Any:
+    """Compute and return nested Python lists."""
+    return x.compute().tolist()
 
 
 def _copy(x: Array, order: str = "C") -> Array:
@@ -118,6 +155,18 @@ def _array_function(x: Array, function: Any, types: Any, args: Any, kwargs: Any)
     )
 
 
+def _shape(x: Array) -> tuple[int, ...]:
+    return x.shape
+
+
+def _ndim(x: Array) -> int:
+    return x.ndim
+
+
+def _size(x: Array, axis: int | None = None) -> int:
+    return x.size if axis is None else x.shape[axis]
+
+
 _TWINS: dict[Any, Any] = {}
 _LOOKS = (np.allclose, np.array_equal, np.array_equiv, np.array_repr, np.array_str,
           np.array2string)  # fmt: skip
@@ -125,9 +174,7 @@ _LOOKS = (np.allclose, np.array_equal, np.array_equiv, np.array_repr, np.array_s
 
 def _numpy_twins() -> dict[Any, Any]:
     if not _TWINS:
-        # Methods of an array cost nothing here: its shape is known.
-        _TWINS.update({np.shape: lambda x: x.shape, np.ndim: lambda x: x.ndim,
-                       np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis]})
+        _TWINS.update({np.shape: _shape, np.ndim: _ndim, np.size: _size})
         for name, function in FUNCTIONS.items():
             twin = getattr(np, name, None)
             if twin is not None and not isinstance(twin, np.ufunc):
@@ -203,6 +250,11 @@ def _contains(x: Array, value: Any) -> bool:
 
 _INSTALLED: dict[str, Any] = {
     "item": _item,
+    "tolist": _tolist,
+    "__bool__": _bool,
+    "__int__": _int,
+    "__float__": _float,
+    "__index__": _index,
     "copy": _copy,
     "__complex__": _complex,
     "__copy__": _copy,

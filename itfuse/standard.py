@@ -43,12 +43,12 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     return np.result_type(*(_kind(x) for x in arrays_and_dtypes))
 
 
-def finfo(type: Any, /) -> Any:  # noqa: A002 - the standard's name
+def finfo(type: Any, /) -> Any:
     """Return the limits of a floating-point dtype."""
     return np.finfo(_kind(type))
 
 
-def iinfo(type: Any, /) -> Any:  # noqa: A002
+def iinfo(type: Any, /) -> Any:
     """Return the limits of an integer dtype."""
     return np.iinfo(_kind(type))
 
@@ -84,7 +84,11 @@ class Info:
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype[Any]]:
         """Return the dtypes of creation functions that are given none."""
         integer = np.dtype(int)
-        found = {"real floating": np.dtype(float), "integral": integer, "indexing": integer}
+        found: dict[str, np.dtype[Any]] = {
+            "real floating": np.dtype(float),
+            "integral": integer,
+            "indexing": integer,
+        }
         if "complex128" in dtypes.DTYPES:
             found["complex floating"] = np.dtype(complex)
         return found

@@ -23,31 +23,72 @@ from itfuse.testing import assert_same, evaluate
 X = np.random.default_rng(0).normal(size=(4, 6)).astype("f4")
 Y = np.arange(120.0).reshape(2, 3, 4, 5)
 
+TEXTS = """
+x[1:, ::-2]
+x[-1]
+x[..., 2]
+x[None, :, 1:4, None]
+x[2, 3]
+x[3:1]
+x[::-1, ::-1]
+x[()]
+x[..., None]
+x[-3:-1, 5:0:-3]
+x.T
+x.transpose(1, 0)
+x.transpose((1, 0))
+x.swapaxes(0, 1)
+x.ravel()
+x.ravel(order='F')
+x.flatten()
+x.reshape(-1)
+x.reshape(3, 8)
+x.reshape((2, -1, 3))
+x.reshape(3, 8, order='F')
+x.T.reshape(4, 6)
+x.T.reshape(-1)[::5]
+x.T.ravel()[::-1]
+x.reshape(2, 2, 6).transpose(2, 0, 1).reshape(6, 4)
+x.ravel()[3:21].reshape(3, 6)
+xp.flip(x)
+xp.flip(x, 1)
+xp.moveaxis(x, 0, -1)
+xp.broadcast_to(x, (3, 4, 6))
+xp.broadcast_to(x[:, :1], (4, 6))
+xp.expand_dims(x, (0, 2))
+xp.squeeze(x[:1], 0)
+xp.squeeze(x[None, :, :1])
+xp.diagonal(x)
+xp.diagonal(x, -1)
+xp.diagonal(x, 2)
+xp.permute_dims(x, (1, 0))
+xp.matrix_transpose(x)
+xp.unstack(x, axis=1)[2]
+xp.broadcast_arrays(x, x[0])[1]
+x[1:] - x[:-1]
+x[1:-1, 1:-1]
+x[:, :0]
+x[:0].reshape(0, 2, 3)
+(x[:1] + x.reshape(4, 6))[::2]
+x.mT
+""".strip().splitlines()
 VIEWS: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = [
-    (text, lambda x, t=text: eval(t, {"x": x, "xp": itf}),
-     lambda x, t=text: eval(t, {"x": x, "xp": np}))
-    for text in (
-        "x[1:, ::-2]", "x[-1]", "x[..., 2]", "x[None, :, 1:4, None]", "x[2, 3]", "x[3:1]",
-        "x[::-1, ::-1]", "x[()]", "x[..., None]", "x[-3:-1, 5:0:-3]",
-        "x.T", "x.transpose(1, 0)", "x.transpose((1, 0))", "x.swapaxes(0, 1)", "x.ravel()",
-        "x.ravel(order='F')", "x.flatten()", "x.reshape(-1)", "x.reshape(3, 8)", "x.reshape((2, -1, 3))",
-        "x.reshape(3, 8, order='F')", "x.T.reshape(4, 6)", "x.T.reshape(-1)[::5]", "x.T.ravel()[::-1]",
-        "x.reshape(2, 2, 6).transpose(2, 0, 1).reshape(6, 4)", "x.ravel()[3:21].reshape(3, 6)",
-        "xp.flip(x)", "xp.flip(x, 1)", "xp.moveaxis(x, 0, -1)", "xp.broadcast_to(x, (3, 4, 6))",
-        "xp.broadcast_to(x[:, :1], (4, 6))", "xp.expand_dims(x, (0, 2))", "xp.squeeze(x[:1], 0)",
-        "xp.squeeze(x[None, :, :1])", "xp.diagonal(x)", "xp.diagonal(x, -1)", "xp.diagonal(x, 2)",
-        "xp.permute_dims(x, (1, 0))", "xp.matrix_transpose(x)", "xp.unstack(x, axis=1)[2]",
-        "xp.broadcast_arrays(x, x[0])[1]", "x[1:] - x[:-1]", "x[1:-1, 1:-1]",
-        "x[:, :0]", "x[:0].reshape(0, 2, 3)", "(x[:1] + x.reshape(4, 6))[::2]", "x.mT",
+    (
+        text,
+        lambda x, t=text: eval(t, {"x": x, "xp": itf}),
+        lambda x, t=text: eval(t, {"x": x, "xp": np}),
     )
-]  # fmt: skip
+    for text in TEXTS
+]
 
 
 @pytest.mark.parametrize("case", range(len(VIEWS)), ids=[text for text, _, _ in VIEWS])
 @pytest.mark.parametrize("layout", ["C", "F", "strided", "leaf"])
 def test_a_view_is_numpys_in_one_pass(case: int, layout: str) -> None:
     _, ours, theirs = VIEWS[case]
-    x = {"C": X, "F": np.asfortranarray(X), "strided": np.repeat(X, 3, 1)[:, ::3], "leaf": X}[layout]
+    x = {"C": X, "F": np.asfortranarray(X), "strided": np.repeat(X, 3, 1)[:, ::3], "leaf": X}[
+        layout
+    ]
     source = itf.asarray(x)
     lazy, want = (ours(source), theirs(x)) if layout == "leaf" else (
         ours(source * 2 + 1), theirs(x * 2 + 1))  # fmt: skip
@@ -177,7 +218,9 @@ def test_32_axes_and_sizes_beyond_2_to_the_31() -> None:
     plan = itf.plan((big + 0)[:, ::-1].T)
     assert plan.passes == 1 and plan.bytes_written == 1 << 32
     assert not plan.stages[0].narrow
-    assert_same((big + 1)[1 << 29 :: 1 << 28].T.compute(), np.arange(1, 5, dtype="u1")[:, None].repeat(2, 1))
+    assert_same(
+        (big + 1)[1 << 29 :: 1 << 28].T.compute(), np.arange(1, 5, dtype="u1")[:, None].repeat(2, 1)
+    )
 
 
 def test_thousands_of_views_plan_quickly_and_share_nodes() -> None:
@@ -196,9 +239,13 @@ def test_thousands_of_views_plan_quickly_and_share_nodes() -> None:
 
 def outs() -> list[np.ndarray]:
     return [
-        np.zeros((6, 4), "f4").T, np.zeros((4, 12), "f4")[:, ::2], np.zeros((4, 6), "f4")[::-1, ::-1],
-        np.zeros((4, 3, 6), "f4")[:, 1], np.zeros((4, 6), "f4"), np.zeros((12, 12), "f4")[::3, 1::2],
-    ]  # fmt: skip
+        np.zeros((6, 4), "f4").T,
+        np.zeros((4, 12), "f4")[:, ::2],
+        np.zeros((4, 6), "f4")[::-1, ::-1],
+        np.zeros((4, 3, 6), "f4")[:, 1],
+        np.zeros((4, 6), "f4"),
+        np.zeros((12, 12), "f4")[::3, 1::2],
+    ]
 
 
 def expressions() -> list[tuple[itf.Array, np.ndarray]]:
@@ -300,7 +347,8 @@ def test_errors(text: str, kind: type[Exception], words: list[str]) -> None:
 def test_the_text_of_a_view_is_what_was_written() -> None:
     x = itf.asarray(X)
     for lazy, text in (
-        ((x * 2)[1:, ::-2], "(a * 2.0)[1:, ::-2]"), (x.T, "a.T"), (x[..., None, 0], "a[..., None, 0]"),
+        ((x * 2)[1:, ::-2], "(a * 2.0)[1:, ::-2]"), (x.T, "a.T"),
+        (x[..., None, 0], "a[..., None, 0]"),
         (x.reshape(24), "reshape(a, (24,))"), (x[itf.asarray([0, 1])], "a[b]"),
     ):  # fmt: skip
         assert repr(lazy).startswith(f"itf.Array({text}, shape")

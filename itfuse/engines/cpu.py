@@ -245,7 +245,7 @@ class _Window:
 
 def _window(array: Any, offset: int, dims: Dims, steps: Dims) -> Any:
     """Return a read-only view: from `offset` bytes after the first element, in byte steps."""
-    view = np.asarray(_Window(array, offset, dims, steps))
+    view: Any = np.asarray(_Window(array, offset, dims, steps))
     if view.dtype != array.dtype:  # a dtype that the interface does not name
         view.dtype = array.dtype
     return view

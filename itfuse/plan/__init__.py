@@ -1,6 +1,4 @@
-"""The pipeline on one page: expressions -> simplified -> views moved into the leaves -> fused ->
-chosen -> verified plan.
-"""
+"""The pipeline on one page: expressions -> simplified -> views -> fused -> chosen -> verified."""
 
 from __future__ import annotations
 

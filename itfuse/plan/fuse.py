@@ -296,9 +296,7 @@ class _Inputs:
         inputs = tuple(self._input(row, dims, of.get(row[2])) for row in self.rows)
         return inputs, dims, merged[len(arrays) :]
 
-    def _input(
-        self, row: tuple[str, str, object], dims: Shape, strides: Shape | None
-    ) -> Input:
+    def _input(self, row: tuple[str, str, object], dims: Shape, strides: Shape | None) -> Input:
         kind, dtype, node = row
         if strides is None:
             assert isinstance(node, (Node, tuple))
@@ -368,7 +366,8 @@ class _Writer:
             elif node.op is not SCALAR:
                 args = tuple(self._value(src) for src in node.srcs)
                 self.at[node] = self.emit(Instr(node.op.name, args, node.dtype.name))
-        return Program(tuple(self.instrs), tuple(self._value(root) for root in roots))
+        results = tuple(self._value(root) for root in roots)
+        return Program(tuple(self.instrs), results)
 
     def _value(self, node: Node) -> int:
         if node.op is SCALAR:  # one slot an occurrence

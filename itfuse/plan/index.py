@@ -85,9 +85,7 @@ def unravel(form: Form, domain: Shape, shape: Shape) -> list[Form] | None:
     if 0 in domain:
         return [constant(0, len(domain)) for _ in shape]
     # One element moves nowhere, whatever its step is.
-    rests = [
-        step if size > 1 else 0 for size, step in zip(domain, form.steps, strict=True)
-    ]
+    rests = [step if size > 1 else 0 for size, step in zip(domain, form.steps, strict=True)]
     offset = form.offset
     rows = []
     for stride, size in zip(contiguous_strides(shape, 1), shape, strict=True):

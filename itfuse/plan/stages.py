@@ -261,7 +261,8 @@ class Stage:
     def _reach(self, inputs: list[Input]) -> int:
         """Return the bytes from the first element that `inputs` read to the last."""
         source = inputs[0].source
-        assert isinstance(source, Node)
+        if not isinstance(source, Node):
+            return sum(i.bytes for i in inputs)
         whole = source.size * source.dtype.itemsize
         if any(i.layout == "gathered" for i in inputs):
             return whole

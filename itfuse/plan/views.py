@@ -40,8 +40,8 @@ from itfuse.ops import (
 from itfuse.plan.index import (
     Form,
     Map,
-    along,
     aligned_strides,
+    along,
     constant,
     contiguous_strides,
     finer,
@@ -229,8 +229,7 @@ class _Resolver:
         return Index(
             index.domain,
             tuple(
-                constant(0, rank) if size == 1 else row
-                for size, row in zip(own, rows, strict=True)
+                constant(0, rank) if size == 1 else row for size, row in zip(own, rows, strict=True)
             ),
         )
 

@@ -58,7 +58,7 @@ def random_key(random: Random, shape: tuple[int, ...], arrays: bool) -> tuple[An
     return tuple(key)
 
 
-def step(random: Random, pair: Pair, gathers: bool) -> Pair:  # noqa: PLR0912
+def step(random: Random, pair: Pair, gathers: bool) -> Pair:  # noqa: PLR0912, PLR0915
     """Apply one random view."""
     lazy, value = pair
     rank, shape = value.ndim, value.shape
