@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import host_cpp
-from support.generated import HostEngine, plan_for
+from support import host_cpp, nvrtc
+from support.generated import HostEngine, plan_for, unit
 from support.views import chain, leaf
 
 import itfuse as itf
+from itfuse.lower import lower_tile
 from itfuse.plan import make_plan
 from itfuse.plan.index import Form, finer, unravel
 from itfuse.plan.stages import Plan
@@ -369,3 +370,27 @@ def test_dividers_divide() -> None:
                   int(random.integers(0, top))):  # fmt: skip
             assert (n * multiplier >> 32) >> shift == n // size
     assert math.prod(stage.dims) == 24
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+def test_generated_code_compiles_without_spills(arch: str) -> None:
+    pytest.importorskip("cuda.core")
+    x, i = itf.spec((1024, 4096), "f4") * 2, itf.spec((77,), "i4")
+    lazies = [
+        x.T, x.T.ravel()[::3], x[i], x[:, i].sum(), itf.concat([x, x * 3]), itf.roll(x, 5, 1),
+        x.reshape(4096, 1024).T.reshape(-1) + itf.arange(1 << 22), itf.tril(x),
+        itf.shift(x, 1, 0, "edge") - itf.shift(x, -1, 0, "reflect"), x.reshape(512, 8192)[::2].max(),
+        x.T.reshape(2, -1)[1:],
+        itf.broadcast_to(x[0], (1 << 30, 4096)),
+    ]  # fmt: skip
+    sources = [lower_tile(plan_for("tile", one).stages[0], f"k{at}").source
+               for at, one in enumerate(lazies)]  # fmt: skip
+    out = plan_for("tile", x, layouts=((4, 4 << 11),))
+    sources.append(lower_tile(out.stages[0], "strided_out").source)
+    _, report = nvrtc.compile_cubin(unit(sources), arch)
+    for name, one in report.functions.items():
+        assert one.spill_stores == one.spill_loads == 0, (name, one)
+    with itf.config(engine="null", arch=arch):
+        for strategy in ("tile", "cub"):
+            with itf.config(strategy=strategy):
+                itf.compute(*lazies[2:4])
