@@ -17,6 +17,8 @@ array([7., 0.], dtype=float32)
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from itfuse import creation, engines, joining, protocol  # noqa: F401 - these install functions
@@ -24,6 +26,7 @@ from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (
     AliasError,
+    AxisError,
     BoundsError,
     CacheError,
     CompileError,
@@ -35,9 +38,12 @@ from itfuse.errors import (
     PlanError,
     RangeError,
     ShapeError,
+    TraceError,
     Unsupported,
 )
 from itfuse.functions import FUNCTIONS
+from itfuse.fused import fuse
+from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
 from itfuse.standard import CONSTANTS, VERSION, namespace_info
 
@@ -48,6 +54,14 @@ __array_namespace_info__ = namespace_info
 globals().update(CONSTANTS)
 globals().update(FUNCTIONS)
 
+
+def load(path: str | os.PathLike[str]) -> int:
+    """Use the compiled code of a file that `itfuse build` made; see `itfuse.ahead.load`."""
+    from itfuse.ahead import load as load_file  # noqa: PLC0415 - needed by few, imports much
+
+    return load_file(Path(path))
+
+
 if TYPE_CHECKING:  # the functions and dtypes
 
     def __getattr__(name: str) -> Any: ...
@@ -56,6 +70,7 @@ if TYPE_CHECKING:  # the functions and dtypes
 __all__ = [
     "AliasError",
     "Array",
+    "AxisError",
     "BoundsError",
     "CacheError",
     "CompileError",
@@ -70,12 +85,16 @@ __all__ = [
     "RangeError",
     "ShapeError",
     "Stage",
+    "TraceError",
     "Unsupported",
     "asarray",
     "compute",
     "config",
     "engines",
     "explain",
+    "fuse",
+    "graph",
+    "load",
     "plan",
     "spec",
     *CONSTANTS,

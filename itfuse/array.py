@@ -7,22 +7,22 @@ nothing; `compute` plans and runs.
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from itfuse import dtypes, engines, expr
+from itfuse import dtypes, engines, expr, wording
 from itfuse.config import setting
-from itfuse.errors import BoundsError, DeviceError, ShapeError, Unsupported
+from itfuse.errors import DeviceError, ShapeError, Unsupported
+from itfuse.evaluate import evaluate
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
+from itfuse.form import Number
 from itfuse.ops import BY_UFUNC, ELEMENTWISE, INPUT, OPS, Op
-from itfuse.plan import cached_plan, make_plan
+from itfuse.plan import make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
-from itfuse.plan.views import bounds_checks
 
 
 class Array:
@@ -86,7 +86,7 @@ class Array:
 
     def __repr__(self) -> str:
         return (
-            f"itf.Array({expr.text(self._node)}, shape={self.shape}, dtype={self.dtype}, "
+            f"itf.Array({wording.text(self._node)}, shape={self.shape}, dtype={self.dtype}, "
             f"device={self._device!r})"
         )
 
@@ -112,7 +112,7 @@ class Array:
         >>> itf.asarray([1.7, -1.7]).astype("int32").compute()
         array([ 1, -1], dtype=int32)
         """
-        wanted = dtypes.as_dtype(dtype, f"astype({expr.text(self._node)}, ...)")
+        wanted = dtypes.as_dtype(dtype, f"astype({wording.text(self._node)}, ...)")
         return self._of(expr.convert(self._node, wanted))
 
     def _of(self, node: Node) -> Array:
@@ -167,23 +167,42 @@ _CUPY_NAMES = {"cupy_true_divide": "divide", "cupy_where": "where"}
 
 def _lift(x: Any) -> Any:
     """Return `x` as an operand: an Array, a NumPy scalar, or a Python scalar."""
-    if isinstance(x, (Array, bool, int, float, np.generic)):
+    if isinstance(x, (Array, bool, int, float, np.generic, Number)):
         return x
     return asarray(x)
 
 
 def apply(op: Op, operands: tuple[Any, ...]) -> Array:
     """Apply an elementwise row."""
-    lifted = [_lift(x) for x in operands]
-    if not any(isinstance(x, Array) for x in lifted):
-        lifted = [asarray(x) for x in lifted]
+    data: dict[Node, Any] | None = None
+    device = ""
+    nodes: list[Any] = []
+    for operand in operands:
+        x = operand
+        if type(x) is not Array and not isinstance(x := _lift(x), Array):
+            nodes.append(x)
+            continue
+        nodes.append(x._node)
+        if data is None:
+            data, device = x._data, x._device
+        elif device == ANY:
+            device = x._device
+        elif x._device not in (device, ANY):
+            what = wording.call_text(op, tuple(map(_node_of, operands)))
+            raise DeviceError(
+                f"{what}: the arrays are on {device} and {x._device}; move one of "
+                "them first (cupy.asarray(...) to the GPU, .get() to the host)"
+            )
+        if x._data is not data and not x._data.keys() <= data.keys():
+            data = {**data, **x._data}
+    if data is None:  # numbers only
+        return apply(op, tuple(map(asarray, operands)))
+    return Array(expr.elementwise(op, tuple(nodes)), data, device)
 
-    def describe() -> str:
-        return expr.call_text(op, tuple(y._node if isinstance(y, Array) else y for y in lifted))
 
-    data, device = combine([x for x in lifted if isinstance(x, Array)], describe)
-    node = expr.elementwise(op, tuple(x._node if isinstance(x, Array) else x for x in lifted))
-    return Array(node, data, device)
+def _node_of(operand: Any) -> Any:
+    lifted = _lift(operand)
+    return lifted._node if isinstance(lifted, Array) else lifted
 
 
 ANY = "any"
@@ -237,8 +256,12 @@ def asarray(obj: Any, dtype: Any = None) -> Array:
     """
     if isinstance(obj, Array):
         return obj if dtype is None else obj.astype(dtype)
+    if isinstance(obj, Number):  # what NumPy makes of a number alone: a strong 0-d value
+        strong = np.dtype(obj.kind)
+        lazy = Array(expr.scalar(obj, strong), {}, obj.device)
+        return lazy if dtype is None else lazy.astype(dtype)
     array, memory = engines.wrap(obj)
-    node = expr.make(INPUT, (), array.dtype, tuple(array.shape), memory)
+    node = expr.make(INPUT, (), array.dtype, array.shape, memory)
     lazy = Array(node, {node: array}, memory.device)
     return lazy if dtype is None else lazy.astype(dtype)
 
@@ -270,6 +293,8 @@ def spec(shape: tuple[int, ...], dtype: Any) -> Array:
     True
     """
     wanted = dtypes.as_dtype(dtype, "spec(...)")
+    if any(size < 0 for size in shape):
+        raise ShapeError(f"spec({tuple(shape)}, ...): a size is negative")
     strides = contiguous_strides(tuple(shape), wanted.itemsize)
     memory = Memory("none", next(_placeholders), strides)
     node = expr.make(INPUT, (), wanted, tuple(shape), memory)
@@ -409,77 +434,21 @@ def compute(
     >>> float(total), float(top)
     (6.0, 3.0)
     """
-    nodes, data, device = _gather(arrays)
-    outs = None if out is None else (out,) if len(nodes) == 1 and not _several(out) else tuple(out)
-    if outs is not None and len(outs) != len(nodes):
-        raise ShapeError(f"out= has {len(outs)} arrays for {len(nodes)} expressions")
-    name = engine or setting("engine")
-    runner = _engine(name, device, nodes)
-    layouts = tuple(map(_layout, outs)) if outs and any(map(_layout, outs)) else ()
-    made = cached_plan(nodes, "none" if name == "null" else device, max_passes, layouts)
-    if setting("debug"):
-        _debug(made, runner)
-    if name != "null" and device.startswith("cuda") and setting("bounds_check"):
-        _check_bounds(nodes, data, device, stream)
-    try:
-        results = engines.run(made, data, outs, stream, runner)
-    except BoundsError as why:
-        raise BoundsError(f"{_texts(nodes)}: {why}") from None
-    if name == "null":
+    if len(arrays) == 1 and type(x := arrays[0]) is Array:
+        nodes: tuple[Node, ...] = (x._node,)
+        data, device = x._data, x._device
+        device = place_of(device) if device == ANY else device
+    else:
+        nodes, data, device = _gather(arrays)
+    outs = None if out is None else _outs(out, len(arrays))
+    results = evaluate(nodes, data, device, outs, stream, engine, max_passes)
+    if type(results[0]) is tuple:  # of the null engine
         results = tuple(spec(shape, dtype) for shape, dtype in results)
     return results[0] if len(results) == 1 else results
 
 
-def _check_bounds(nodes: tuple[Node, ...], data: Any, device: str, stream: Any) -> None:
-    checks = bounds_checks(nodes)
-    if checks:
-        wrong = engines.run(cached_plan(checks, device, None), data, None, stream)
-        if any(bool(one) for one in wrong):
-            raise BoundsError(f"{_texts(nodes)}: an index array has values out of bounds")
-
-
-def _layout(out: Any) -> tuple[int, ...] | None:
-    """Return the strides of an `out` that is not in row-major order; it is checked later."""
-    flags = getattr(out, "flags", None)
-    in_order = getattr(flags, "c_contiguous", True)
-    return None if in_order else tuple(out.strides)
-
-
-def _several(out: Any) -> bool:
-    return isinstance(out, (tuple, list))
-
-
-def _engine(name: str, device: str, nodes: tuple[Node, ...]) -> Any:
-    kind = device.partition(":")[0]
-    if name == "null":
-        return engines.engine_for("none")
-    if kind == "none":
-        raise DeviceError(
-            f"{_texts(nodes)} stands on placeholders without elements; pass real arrays, or "
-            "engine='null' to plan and compile only"
-        )
-    if name not in ("auto", kind):
-        raise DeviceError(
-            f"{_texts(nodes)} is on {device}, and the engine {name!r} was asked for; move the "
-            "arrays there first (cupy.asarray(...) or .get()), or use engine='auto'"
-        )
-    return engines.engine_for(device)
-
-
-def _texts(nodes: tuple[Node, ...]) -> str:
-    return ", ".join(expr.text(node) for node in nodes)
-
-
-def _debug(made: Plan, runner: Any) -> None:
-    level = setting("debug")
-    for number, stage in enumerate(made.stages):
-        print(
-            f"itfuse: pass {number + 1} of {made.passes}: {stage.primitive} over "
-            f"{list(stage.shape)} by {stage.strategy}",
-            file=sys.stderr,
-        )
-    if level >= 2:
-        print(explain_text(made), file=sys.stderr)
-    if level >= 3 and hasattr(runner, "source"):
-        for stage in made.stages:
-            print(runner.source(stage), file=sys.stderr)
+def _outs(out: Any, wanted: int) -> tuple[Any, ...]:
+    outs = (out,) if wanted == 1 and not isinstance(out, (tuple, list)) else tuple(out)
+    if len(outs) != wanted:
+        raise ShapeError(f"out= has {len(outs)} arrays for {wanted} expressions")
+    return outs

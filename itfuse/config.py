@@ -81,12 +81,25 @@ SETTINGS: dict[str, Setting] = {
         Setting("bounds_check", False, _flag,
                 "check index arrays on a GPU in a pass of their own before they are used, waiting "
                 "for it; the CPU engine always checks"),
+        Setting("cache_dir", None, _optional(str),
+                "directory of compiled code; `off` keeps none on disk"),
+        Setting("cache_size", 512, _count(0),
+                "cap of compiled code on disk, in MiB"),
         Setting("debug", 0, _count(0),
                 "1 prints each pass, 2 the plan, 3 the generated source, all to stderr"),
     )
 }  # fmt: skip
 
-_overrides: ContextVar[dict[str, Any] | None] = ContextVar("itfuse_config", default=None)
+
+class _Overrides(dict[str, Any]):
+    """The settings changed in a context, and the key of all once it was asked for."""
+
+    __slots__ = ("key",)
+
+    key: int
+
+
+overrides: ContextVar[_Overrides | None] = ContextVar("itfuse_config", default=None)
 _environment: dict[str, Any] = {}
 
 
@@ -102,15 +115,39 @@ def _parse(name: str, value: Any, origin: str) -> Any:
 
 def setting(name: str) -> Any:
     """Return the value of setting `name` in the current context."""
-    overrides = _overrides.get()
-    if overrides is not None and name in overrides:
-        return overrides[name]
+    changed = overrides.get()
+    if changed is not None and name in changed:
+        return changed[name]
     if name not in _environment:
         variable = f"ITFUSE_{name.upper()}"
         text = os.environ.get(variable)
         default = SETTINGS[name].default
         _environment[name] = default if text is None else _parse(name, text, variable)
     return _environment[name]
+
+
+def settings_key() -> int:
+    """Return a number for all settings in force: part of the key of what is made under them."""
+    global _unchanged_key  # noqa: PLW0603
+    changed = overrides.get()
+    if changed is None:
+        if _unchanged_key < 0:
+            _unchanged_key = _number()
+        return _unchanged_key
+    try:
+        return changed.key
+    except AttributeError:
+        changed.key = _number()
+        return changed.key
+
+
+_numbers: dict[tuple[Any, ...], int] = {}
+_unchanged_key = -1
+
+
+def _number() -> int:
+    values = tuple([setting(name) for name in SETTINGS])
+    return _numbers.setdefault(values, len(_numbers))
 
 
 @contextlib.contextmanager
@@ -120,8 +157,8 @@ def config(**settings: Any) -> Iterator[None]:
     Parameters
     ----------
     **settings
-        Any of `engine`, `strategy`, `max_passes`, `threads`, `arch`, `bandwidth`, `bounds_check`,
-        `debug`.
+        Any of `engine`, `strategy`, `max_passes`, `threads`, `arch`, `bandwidth`,
+        `bounds_check`, `cache_dir`, `cache_size`, `debug`.
         Each is also read once from the environment variable `ITFUSE_<NAME>`.
 
     Raises
@@ -137,8 +174,8 @@ def config(**settings: Any) -> Iterator[None]:
     8.0
     """
     parsed = {name: _parse(name, value, "itf.config") for name, value in settings.items()}
-    token = _overrides.set({**(_overrides.get() or {}), **parsed})
+    token = overrides.set(_Overrides({**(overrides.get() or {}), **parsed}))
     try:
         yield
     finally:
-        _overrides.reset(token)
+        overrides.reset(token)

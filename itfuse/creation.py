@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import dtypes, expr
+from itfuse import dtypes, expr, wording
 from itfuse.array import ANY, Array, asarray
 from itfuse.errors import DeviceError, DTypeError, ShapeError
 from itfuse.expr import Shape
@@ -279,7 +279,9 @@ def tri(
 def _triangle(x: Any, k: int, name: str) -> tuple[Array, Any]:
     lazy = asarray(x)
     if lazy.ndim < 2:
-        raise ShapeError(f"{name}({expr.text(lazy._node)}): it has {lazy.ndim} axes and needs two")
+        raise ShapeError(
+            f"{name}({wording.text(lazy._node)}): it has {lazy.ndim} axes and needs two"
+        )
     shape = lazy.shape[-2:]
     right = _index(shape, 1, ANY) - _index(shape, 0, ANY)
     return lazy, right <= k

@@ -5,6 +5,8 @@ A message names the user's expression, says what was found, and says what to do.
 
 from __future__ import annotations
 
+import numpy as np
+
 
 class ItfuseError(Exception):
     """Base of every error that itfuse raises on purpose."""
@@ -12,6 +14,10 @@ class ItfuseError(Exception):
 
 class ShapeError(ItfuseError, ValueError):
     """Shapes do not fit together, or a reduction of nothing has no value."""
+
+
+class AxisError(ShapeError, np.exceptions.AxisError):
+    """An axis that the expression does not have."""
 
 
 class DTypeError(ItfuseError, TypeError):
@@ -34,12 +40,16 @@ class AliasError(ItfuseError, ValueError):
     """`out` shares memory with an input in a way that would change the result."""
 
 
+class TraceError(ItfuseError, TypeError):
+    """A fused function asked for a value that is known only when it runs."""
+
+
 class NeedsBuffer(ItfuseError, RuntimeError):
     """The expression cannot run in the passes allowed without an array nobody asked for."""
 
 
 class Unsupported(ItfuseError, NotImplementedError):
-    """Something itfuse knows about and does not do (a `Limitation` in the docs)."""
+    """Something itfuse knows about and does not do."""
 
 
 class ConfigError(ItfuseError, ValueError):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itfuse.config import setting
 from itfuse.engines import engine_for
-from itfuse.expr import Node, leaf_names, text, toposort
+from itfuse.expr import Node
 from itfuse.ops import INPUT
 from itfuse.plan.stages import Plan, Stage
+from itfuse.wording import leaf_names, text, toposort
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -38,7 +39,8 @@ def _inputs(stage: Stage, names: dict[Node, str]) -> str:
     parts = []
     for i in stage.inputs:
         if i.kind == "carried" and isinstance(i.source, tuple):
-            parts.append(f"value of pass {i.source[0] + 1}: {i.dtype}")
+            size = "" if i.layout == "fixed" else f"[{i.elements}]"
+            parts.append(f"value of pass {i.source[0] + 1}: {i.dtype}{size}")
         elif i.kind == "array" and isinstance(i.source, Node):
             how = "" if i.layout == "linear" else f" {i.layout}"
             parts.append(f"{names[i.source]}: {i.dtype}{list(i.source.shape)}{how}")
@@ -46,6 +48,14 @@ def _inputs(stage: Stage, names: dict[Node, str]) -> str:
     if scalars:
         parts.append(f"{scalars} runtime scalar{'s' if scalars > 1 else ''}")
     return ", ".join(parts) or "nothing"
+
+
+def _along(stage: Stage) -> str:
+    if not stage.by_rows:
+        return ""
+    axes = ", ".join(map(str, stage.axes))
+    walks = f", {len(stage.phases)} walks over a row on chip" if stage.before else ""
+    return f" along ax{'is' if len(stage.axes) == 1 else 'es'} {axes}{walks}"
 
 
 def explain_text(plan: Plan) -> str:
@@ -73,7 +83,7 @@ def explain_text(plan: Plan) -> str:
         lines.append(f"between passes: {bytes_text(plan.bytes_temporary)}")
     for number, stage in enumerate(plan.stages):
         lines.append(
-            f"{number + 1}. {stage.primitive} over {list(stage.shape)} by "
+            f"{number + 1}. {stage.primitive} over {list(stage.shape)}{_along(stage)} by "
             f"{stage.strategy or 'no strategy yet'}"
         )
         lines.append(f"     in   {_inputs(stage, names)}")

@@ -7,23 +7,37 @@ sub-expressions need no search. All walks are iterative: depth is limited by mem
 from __future__ import annotations
 
 import math
+import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from itfuse import dtypes
-from itfuse.errors import DTypeError, RangeError, ShapeError, Unsupported
-from itfuse.ops import INDEX, INPUT, OPS, PLACE, PRIVATE, SCALAR, Op
+from itfuse.errors import AxisError, DTypeError, RangeError, ShapeError, Unsupported
+from itfuse.form import Deferred, Fields, Form, Interned, Number, form_of
+from itfuse.ops import (
+    CONSTANT,
+    FOLDS,
+    GATHER,
+    INPUT,
+    IOTA,
+    OPS,
+    POSITION,
+    REDUCTION,
+    RESHAPE,
+    SCALAR,
+    STRIDED,
+    VIEW,
+    Op,
+)
+from itfuse.wording import call_text, text, toposort
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Where an input's elements lie: the identity of a leaf. It keeps nothing alive.
 
     Attributes
@@ -41,7 +55,7 @@ class Memory:
     strides: tuple[int, ...]
 
 
-class Node:
+class Node(Fields):
     """One operation on other nodes, or a leaf.
 
     Attributes
@@ -55,16 +69,24 @@ class Node:
     shape : tuple of int
         Shape of the result.
     arg : object
-        `Memory` of an input, the value of a scalar, the index map of a view, else None.
+        `Memory` of an input, the value of a scalar or constant, the reduced axes of a reduction,
+        (shape, reduced axes) of a position, the index map of a view, else None.
+    form : Form or None
+        The structure above the leaves, interned too: equal forms over different leaves are the
+        same expression of other data. None with more than `FORM_LEAVES` leaves.
+    leaves : tuple of Node
+        The distinct input and scalar leaves in order of appearance; empty without a form.
     """
 
-    __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "srcs")
+    __slots__ = ()
 
     op: Op
     srcs: tuple[Node, ...]
     dtype: np.dtype[Any]
     shape: Shape
     arg: Any
+    form: Form | None
+    leaves: tuple[Node, ...]
 
     @property
     def size(self) -> int:
@@ -81,9 +103,22 @@ class Node:
         return make, (self.op.name, self.srcs, self.dtype, self.shape, self.arg)
 
 
-_interned: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
-_set = object.__setattr__
+_NOT_IN_OPS = {
+    op.name: op
+    for op in (INPUT, SCALAR, CONSTANT, POSITION, IOTA, VIEW, RESHAPE, STRIDED, GATHER,
+               *FOLDS.values())
+}  # fmt: skip
+_interned = Interned()
+_lock = threading.RLock()  # a node's death inside may run what interns another
+
+
+def _reset_lock() -> None:
+    global _lock  # noqa: PLW0603  # another thread may have held it when this process was forked
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_lock)
 
 
 def make(
@@ -91,26 +126,31 @@ def make(
 ) -> Node:
     """Return the one node of this structure."""
     if isinstance(op, str):
-        op = PRIVATE.get(op) or OPS[op]
+        op = _NOT_IN_OPS.get(op) or OPS[op]
     # A scalar's identity is its bits: -0.0 is not 0.0, and NaN equals itself.
     identity = arg.tobytes() if op is SCALAR else arg
     # Ids, not nodes: a key must not keep operands alive. They live as long as the node does.
     key = (op.name, *map(id, srcs), dtype.num, shape, identity)
     with _lock:
-        node = _interned.get(key)
+        entry = _interned.entries.get(key)
+        node: Any = None if entry is None else entry()
         if node is None:
-            node = object.__new__(Node)
-            _set(node, "op", op)
-            _set(node, "srcs", srcs)
-            _set(node, "dtype", dtype)
-            _set(node, "shape", shape)
-            _set(node, "arg", arg)
-            _interned[key] = node
-    return node
+            form, leaves = form_of(op, srcs, dtype, shape, arg)
+            node = Fields(op, srcs, dtype, shape, arg, form, leaves)
+            node.__class__ = Node
+            _interned.put(key, node)
+    return node  # type: ignore[no-any-return]
+
+
+_KEPT_SCALARS = 512
+_scalars: dict[Any, Node] = {}
+"""Scalars made lately: literals recur, and a node costs more than finding it here."""
 
 
 def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
     """Return the leaf for a runtime scalar; its value is not part of any key."""
+    if isinstance(value, Number):
+        return make(SCALAR, (), dtype, (), Deferred(value, (dtype,)))
     try:
         exact = dtype.type(value)
     except OverflowError:
@@ -119,7 +159,14 @@ def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
             "dtype it takes from the array beside it; cast that array with "
             ".astype(...) first"
         ) from None
-    return make(SCALAR, (), dtype, (), exact)
+    key = (dtype, exact.tobytes())
+    node = _scalars.get(key)
+    if node is None:
+        node = make(SCALAR, (), dtype, (), exact)
+        if len(_scalars) >= _KEPT_SCALARS:
+            _scalars.clear()
+        _scalars[key] = node
+    return node
 
 
 def broadcast(shapes: Iterable[Shape], describe: Callable[[], str]) -> Shape:
@@ -140,12 +187,12 @@ def broadcast(shapes: Iterable[Shape], describe: Callable[[], str]) -> Shape:
         ) from None
 
 
-_resolved: dict[Any, tuple[Any, Any]] = {}
+_resolved: dict[Any, tuple[Any, Any, bool]] = {}
 _BOOL = np.dtype(bool)
 
 
-def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tuple[Any, Any]:
-    """Return (operand dtypes, result dtype) of `op`, asked of NumPy.
+def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tuple[Any, Any, bool]:
+    """Return (operand dtypes, result dtype, whether a value may change them), asked of NumPy.
 
     `kinds` holds a dtype for each strong operand and `int` or `float` for each Python scalar.
     """
@@ -153,11 +200,12 @@ def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tupl
     if found is None:
         try:
             if op.result is not None:
-                found = op.result(*kinds)
+                operands, result = op.result(*kinds)
             else:
                 assert op.asks is not None
                 *operands, result = op.asks.resolve_dtypes((*kinds, None))
-                found = tuple(operands), result
+            by_value = _compares(op) and any(kind is int for kind in kinds)
+            found = tuple(operands), result, by_value
         except (TypeError, ValueError) as why:
             raise DTypeError(f"{describe()}: {why}") from None
         for dtype in (*found[0], found[1]):
@@ -212,22 +260,31 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
 
     if len(operands) != op.arity:
         raise TypeError(f"{op.name} takes {op.arity} operands, not {len(operands)}")
-    kinds = tuple(_kind(operand, describe) for operand in operands)
-    if any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
+    kinds = tuple([x.dtype if type(x) is Node else _kind(x, describe) for x in operands])
+    found = _resolved.get((op.name, kinds))
+    if found is None or found[2]:
         operands, kinds = _exact_comparison(op, operands, kinds)
-    wanted, result = resolve(op, kinds, describe)
-    srcs = tuple(
-        [
-            convert(x, dtype)
-            if isinstance(x, Node)
-            else convert(scalar(x, x.dtype), dtype)
-            if isinstance(x, np.generic)
-            else scalar(x, dtype)
-            for x, dtype in zip(operands, wanted, strict=True)
-        ]
-    )
-    shape = broadcast([src.shape for src in srcs], describe)
-    return make(op, srcs, result, shape)
+        found = resolve(op, kinds, describe)
+    srcs = []
+    shape: Shape | None = None
+    for x, dtype in zip(operands, found[0], strict=True):
+        if type(x) is Node:
+            src = x if x.dtype is dtype else convert(x, dtype)
+        elif isinstance(x, np.generic):
+            src = convert(scalar(x, x.dtype), dtype)
+        else:
+            src = scalar(x, dtype)
+        srcs.append(src)
+        if shape is None or not shape:
+            shape = src.shape
+        elif src.shape and src.shape != shape:
+            shape = broadcast([src.shape for src in (*srcs, *_nodes(operands))], describe)
+    assert shape is not None
+    return make(op, tuple(srcs), found[1], shape)
+
+
+def _nodes(operands: tuple[Any, ...]) -> list[Node]:
+    return [x for x in operands if isinstance(x, Node)]
 
 
 def _kind(operand: Any, describe: Callable[[], str]) -> Any:
@@ -237,10 +294,11 @@ def _kind(operand: Any, describe: Callable[[], str]) -> Any:
         if not dtypes.supported(operand.dtype):
             dtypes.check(operand.dtype, f"{describe()}: an operand")
         return operand.dtype
-    if isinstance(operand, bool):
+    kind = operand.kind if isinstance(operand, Number) else type(operand)
+    if issubclass(kind, bool):
         return _BOOL
-    if isinstance(operand, (int, float)):
-        return int if isinstance(operand, int) else float
+    if issubclass(kind, (int, float)):
+        return int if issubclass(kind, int) else float
     raise DTypeError(
         f"{describe()}: a {type(operand).__name__} cannot be an operand; pass an "
         "array, a NumPy scalar, or a Python bool, int or float"
@@ -250,12 +308,13 @@ def _kind(operand: Any, describe: Callable[[], str]) -> Any:
 def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
     # NumPy compares a Python integer exactly, whatever the array's dtype can hold. An integer
     # beyond all of its values compares like infinity, so compare as (exact enough) floats.
-    if op.ufunc is None and op.numpy in _EXACT:
+    if _compares(op) and any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
         strong = [kind for kind in kinds if not isinstance(kind, type)]
         if len(strong) == 1 and strong[0].kind in "iu":
             value = next(x for x, kind in zip(operands, kinds, strict=True) if kind is int)
             info = np.iinfo(strong[0])
-            if not info.min <= value <= info.max:
+            # A number of a later call is taken to fit; where it does not, that call is traced anew.
+            if not isinstance(value, Number) and not info.min <= value <= info.max:
                 beyond = np.float64("inf") if value > 0 else -np.float64("inf")
                 operands = tuple(
                     beyond if kind is int else x for x, kind in zip(operands, kinds, strict=True)
@@ -264,36 +323,104 @@ def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
     return operands, kinds
 
 
+def _compares(op: Op) -> bool:
+    return op.ufunc is None and op.numpy in _EXACT
+
+
 _EXACT = {np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal}
 
 
-def reduction(op: Op, src: Node, dtype: np.dtype[Any] | None = None) -> Node:
-    """Reduce all elements of `src` by a reduction row; NumPy chooses the dtype unless given."""
-    if dtype is None:
-        assert op.asks is not None
-        dtype = op.asks.reduce(np.ones(1, src.dtype)).dtype
-    if src.size == 0 and not op.of_nothing:
+def normalize_axes(axis: Any, ndim: int, describe: Callable[[], str]) -> tuple[int, ...]:
+    """Return the sorted axes that `axis` (an int, a tuple, or None for all) means.
+
+    Raises
+    ------
+    AxisError
+        For an axis that is not there.
+    ShapeError
+        For one that is named twice.
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    named = axis if isinstance(axis, tuple) else (axis,)
+    axes = []
+    for one in named:
+        if isinstance(one, (bool, np.bool)) or not isinstance(one, (int, np.integer)):
+            raise TypeError(f"{describe()}: axis={axis!r} is no integer, tuple of them, or None")
+        # NumPy takes 0 and -1 of a 0-d array where one axis is named.
+        if ndim == 0 and not isinstance(axis, tuple) and one in (0, -1):
+            return ()
+        if not -ndim <= one < ndim:
+            raise AxisError(
+                f"{describe()}: axis {one} is out of bounds for the {ndim} axes of the expression"
+            )
+        axes.append(int(one) % ndim)
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"{describe()}: axis={axis} names an axis twice")
+    return tuple(sorted(axes))
+
+
+def reduction(
+    op: Op,
+    src: Node | tuple[Node, ...],
+    dtype: np.dtype[Any] | None = None,
+    axes: tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    of_nothing: bool = False,
+) -> Node:
+    """Reduce along axes by a reduction row; NumPy chooses the dtype unless given.
+
+    Parameters
+    ----------
+    op : Op
+        A reduction or a fold.
+    src : Node, or tuple of Node
+        What is reduced; for a fold the fields of its elements, the first of which has the shape.
+    dtype : numpy.dtype, optional
+        In which a reduction adds up.
+    axes : tuple of int, optional
+        Sorted; all by default.
+    keepdims : bool
+        Whether reduced axes stay, with one element.
+    of_nothing : bool
+        Whether the caller has a value for nothing, whatever the operator has.
+    """
+    srcs = src if isinstance(src, tuple) else (src,)
+    domain = srcs[0].shape
+    axes = tuple(range(len(domain))) if axes is None else axes
+    length = math.prod(domain[axis] for axis in axes)
+    if length == 0 and not op.of_nothing and not of_nothing:
         raise ShapeError(
-            f"{op.name}({text(src)}): the operand has shape {src.shape} and no "
-            f"elements, and {op.name} of nothing has no value; check .size first"
+            f"{op.name}({text(srcs[0])}): the operand has shape {domain} and no elements along "
+            f"the axes {axes}, and {op.name} of nothing has no value; check .size first"
         )
-    return make(op, (convert(src, dtype),), dtype, ())
+    if op.kind == REDUCTION:
+        if dtype is None:
+            assert op.asks is not None
+            dtype = op.asks.reduce(np.ones(1, srcs[0].dtype)).dtype
+        srcs = (convert(srcs[0], dtype),)
+    else:
+        assert op.fields is not None
+        dtype = op.fields(srcs[0].dtype)[op.pick][0]
+    if not axes and op.kind == REDUCTION:
+        return srcs[0]
+    shape = tuple(
+        1 if axis in axes else size
+        for axis, size in enumerate(domain)
+        if keepdims or axis not in axes
+    )
+    return make(op, srcs, dtype, shape, axes)
 
 
-def toposort(roots: Iterable[Node]) -> list[Node]:
-    """Return every node under `roots` once, operands before users, in a stable order."""
-    order: list[Node] = []
-    done: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            order.append(node)
-        elif node not in done:
-            done.add(node)
-            stack.append((node, True))
-            stack.extend((src, False) for src in reversed(node.srcs) if src not in done)
-    return order
+def constant(value: int, dtype: np.dtype[Any]) -> Node:
+    """Return the leaf for a small integer that generated code may know."""
+    return make(CONSTANT, (), dtype, (), value)
+
+
+def position(shape: Shape, axes: tuple[int, ...]) -> Node:
+    """Return the leaf whose elements are their own places along `axes`, in row-major order."""
+    return make(POSITION, (), np.dtype(np.int64), shape, (shape, axes))
 
 
 def rewrite(roots: tuple[Node, ...], rule: Callable[[Node], Node]) -> tuple[Node, ...]:
@@ -304,97 +431,3 @@ def rewrite(roots: tuple[Node, ...], rule: Callable[[Node], Node]) -> tuple[Node
         same = all(a is b for a, b in zip(srcs, node.srcs, strict=True))
         new[node] = rule(node if same else make(node.op, srcs, node.dtype, node.shape, node.arg))
     return tuple(new[root] for root in roots)
-
-
-def leaf_names(order: Iterable[Node]) -> dict[Node, str]:
-    """Name the arrays of an expression a, b, c, ..., z, a1, b1, ... in order of appearance."""
-    names: dict[Node, str] = {}
-    for node in order:
-        if node.op is INPUT and node not in names:
-            number, letter = divmod(len(names), 26)
-            names[node] = chr(ord("a") + letter) + (str(number) if number else "")
-    return names
-
-
-_TEXT_LIMIT = 160
-
-
-def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LIMIT) -> str:
-    """Return the user's expression as Python would write it, elided when longer than `limit`."""
-    order = toposort((root,))
-    names = leaf_names(order) if names is None else names
-    written: dict[Node, str] = {}
-    for node in order:
-        if node in names:
-            written[node] = names[node]
-        elif node.op is SCALAR:
-            written[node] = repr(node.arg.item())
-        elif node.op.kind in (PLACE, INDEX) or not node.srcs:
-            line = _place_text(node, [written[src] for src in node.srcs])
-            written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
-        else:
-            line = _call(node.op, [written[src] for src in node.srcs], node.dtype.name)
-            written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
-    result = written[root]
-    outer = result.startswith("(") and root.op.symbol and root.op.arity == 2
-    return result[1:-1] if outer else result
-
-
-def _place_text(node: Node, parts: list[str]) -> str:
-    # A view carries the text of what the user wrote; what planning makes shows its array.
-    label = getattr(node.arg, "label", "")
-    if label:
-        return str(label).format(*parts)
-    if node.op.kind == INDEX:
-        return parts[0]
-    if node.op.name == "reshape":
-        return f"reshape({parts[0]}, {node.shape})"
-    return f"{parts[0]}[...]" if parts else f"{node.op.name}({node.shape})"
-
-
-class Lazily:
-    """A text that is made only when it is shown: naming a deep expression takes a walk of it."""
-
-    __slots__ = ("_make",)
-
-    def __init__(self, make_text: Callable[[], str]) -> None:
-        self._make = make_text
-
-    def __str__(self) -> str:
-        return self._make()
-
-
-def call_text(op: Op, operands: tuple[Any, ...]) -> str:
-    """Return the text of a call that has no node yet."""
-    names = leaf_names(toposort(x for x in operands if isinstance(x, Node)))
-    parts = [_bare(x, names) for x in operands]
-    result = _call(op, parts, "dtype")
-    return result[1:-1] if result.startswith("(") else result
-
-
-def _bare(operand: Any, names: dict[Node, str]) -> str:
-    if not isinstance(operand, Node):
-        return repr(operand.item() if isinstance(operand, np.generic) else operand)
-    inner = text(operand, names)
-    return f"({inner})" if operand.op.symbol and operand.op.arity == 2 else inner
-
-
-def _call(op: Op, parts: list[str], dtype: str) -> str:
-    if op.symbol and len(parts) == 2:
-        return f"({parts[0]} {op.symbol} {parts[1]})"
-    if op.symbol and len(parts) == 1:
-        return f"{op.symbol}{parts[0]}"
-    # A binary operand brings its own parentheses.
-    bare = [p[1:-1] if p.startswith("(") and _closes_at_end(p) else p for p in parts]
-    if op is OPS["astype"]:
-        return f"astype({bare[0]}, {dtype})"
-    return f"{op.name}({', '.join(bare)})"
-
-
-def _closes_at_end(part: str) -> bool:
-    depth = 0
-    for at, character in enumerate(part):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return at == len(part) - 1
-    return False

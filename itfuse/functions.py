@@ -6,31 +6,57 @@ operator, the methods of `Array`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from itfuse import dtypes, expr
+import numpy as np
+
+from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
-from itfuse.errors import Unsupported
-from itfuse.ops import COMPOSITE, ELEMENTWISE, INDEX, OPS, REDUCTION, Op
+from itfuse.errors import ShapeError
+from itfuse.ops import COMPOSITE, ELEMENTWISE, FOLDS, INDEX, OPS, REDUCTION, STATISTIC, Op
 
 
-def _reduce(op: Op, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+def _axes(x: Array, axis: Any, what: str) -> tuple[int, ...]:
+    return expr.normalize_axes(axis, x.ndim, lambda: f"{what}({wording.text(x._node)})")
+
+
+def _reduce(
+    op: Op, x: Any, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any
+) -> Array:
     lazy = asarray(x)
-    what = f"{op.name}({expr.text(lazy._node)})"
-    axes = (axis,) if isinstance(axis, int) else axis
-    if axes is not None and sorted(a % max(lazy.ndim, 1) for a in axes) != list(range(lazy.ndim)):
-        raise Unsupported(
-            f"{what}: axis={axis} of a {lazy.ndim}-d expression; only reductions of "
-            "the whole array are there, axis=None"
-        )
-    if keepdims and lazy.ndim:
-        raise Unsupported(f"{what}: keepdims=True is not there; the result is 0-d and broadcasts")
+    what = f"{op.name}({wording.text(lazy._node)})"
+    axes = _axes(lazy, axis, op.name)
     if dtype is not None:
         if op.name not in ("sum", "prod"):
             raise TypeError(f"{op.name} takes no dtype")
         dtype = dtypes.as_dtype(dtype, what)
-    return lazy._of(expr.reduction(op, lazy._node, dtype))
+    if where is not None:
+        if initial is None and not op.of_nothing:
+            raise ShapeError(
+                f"{what}: {op.name} of nothing has no value, so that where= needs initial="
+            )
+        if dtype is None:  # before the mask, so that the dtype is that of the operand alone
+            dtype = expr.reduction(op, lazy._node, None, axes, of_nothing=True).dtype
+        shape = lazy.shape
+        lazy = lazy.astype(dtype)
+        assert op.identity is not None
+        neutral = np.dtype(dtype).type(op.identity(lazy.dtype))
+        lazy = FUNCTIONS["where"](where, lazy, neutral)
+        if lazy.shape != shape:
+            raise ShapeError(f"{what}: where= has a shape that does not broadcast to {shape}")
+    node = expr.reduction(
+        op, lazy._node, dtype, axes, keepdims=keepdims, of_nothing=initial is not None
+    )
+    result = lazy._of(node)
+    if initial is None:
+        return result
+    if isinstance(initial, (bool, int)) and node.dtype.kind in "iu":
+        start = expr.scalar(initial, node.dtype).arg
+    else:
+        start = np.asarray(initial).astype(node.dtype)[()]
+    return apply(OPS[op.combine], (start, result))
 
 
 def _function(op: Op) -> Callable[..., Array]:
@@ -39,8 +65,15 @@ def _function(op: Op) -> Callable[..., Array]:
     def elementwise(*operands: Any) -> Array:
         return apply(op, operands)
 
-    def reduction(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
-        return _reduce(op, x, axis, dtype, keepdims)
+    def reduction(
+        x: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Array:
+        return _reduce(op, x, axis, dtype, keepdims, initial, where)
 
     def composite(*args: Any, **kwargs: Any) -> Array:
         assert op.expand is not None
@@ -51,6 +84,7 @@ def _function(op: Op) -> Callable[..., Array]:
         ELEMENTWISE: elementwise,
         REDUCTION: reduction,
         COMPOSITE: composite,
+        STATISTIC: composite,
     }[op.kind]
     call.__name__ = call.__qualname__ = op.name
     call.__module__ = "itfuse"
@@ -86,6 +120,31 @@ class _Namespace:
 
     asarray = staticmethod(asarray)
 
+    @staticmethod
+    def axes(x: Any, axis: Any) -> tuple[int, ...]:
+        """Return the axes of `x` that `axis` names, sorted."""
+        return _axes(asarray(x), axis, "axis=")
+
+    @staticmethod
+    def length(x: Any, axis: Any) -> int:
+        """Return how many elements of `x` are reduced together along `axis`."""
+        x = asarray(x)
+        return math.prod(x.shape[one] for one in _axes(x, axis, "axis="))
+
+    @staticmethod
+    def fold(name: str, parts: tuple[Any, ...], axis: Any, keepdims: bool) -> Array:
+        """Return a fold over arrays, constants (int) and the element's `position`."""
+        x = asarray(parts[0])
+        axes = _axes(x, axis, name)
+
+        def node(part: Any) -> expr.Node:
+            if isinstance(part, str):  # "position"
+                return expr.position(x.shape, axes)
+            return expr.constant(part, x.dtype) if isinstance(part, int) else asarray(part)._node
+
+        nodes = tuple(map(node, parts))
+        return x._of(expr.reduction(FOLDS[name], nodes, None, axes, keepdims=keepdims))
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         try:
             return FUNCTIONS[name]
@@ -95,7 +154,10 @@ class _Namespace:
 
 F = _Namespace()
 
-_METHODS = ("sum", "prod", "min", "max", "any", "all", "mean", "clip", "round")
+_METHODS = (
+    "sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "argmin", "argmax", "clip",
+    "round",
+)  # fmt: skip
 
 
 def _power(x: Any, y: Any) -> Any:
@@ -113,17 +175,29 @@ def _operand(x: Any) -> bool:
     return not isinstance(x, (str, bytes, type(None), dict, set))
 
 
+_PLAIN = {Array, int, float, bool}
+
+
 def _install(op: Op) -> None:
-    function: Callable[..., Any] = _power if op.dunder == "pow" else FUNCTIONS[op.name]
     if op.arity == 1:
-        setattr(Array, f"__{op.dunder}__", function)
+        setattr(Array, f"__{op.dunder}__", FUNCTIONS[op.name])
         return
 
+    def function(*operands: Any) -> Any:
+        return apply(op, operands)
+
+    if op.dunder == "pow":
+        function = _power
+
     def forward(self: Array, other: Any) -> Any:
-        return function(self, other) if _operand(other) else NotImplemented
+        if type(other) in _PLAIN or _operand(other):
+            return function(self, other)
+        return NotImplemented
 
     def reflected(self: Array, other: Any) -> Any:
-        return function(other, self) if _operand(other) else NotImplemented
+        if type(other) in _PLAIN or _operand(other):
+            return function(other, self)
+        return NotImplemented
 
     setattr(Array, f"__{op.dunder}__", forward)
     if op.dunder not in ("lt", "le", "gt", "ge", "eq", "ne"):

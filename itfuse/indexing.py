@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import engines, expr
+from itfuse import engines, expr, wording
 from itfuse.array import Array, asarray, combine, place_of, spec
 from itfuse.errors import BoundsError, ShapeError, Unsupported
-from itfuse.expr import Lazily, Shape
+from itfuse.expr import Shape
 from itfuse.functions import FUNCTIONS
 from itfuse.ops import OPS, VIEW
 from itfuse.plan.index import Form, Map, along, constant
+from itfuse.wording import Lazily
 
 _INT64 = np.dtype(np.int64)
 
@@ -28,7 +29,7 @@ def view(x: Array, shape: Shape, rows: Sequence[Form | int], label: str, *comput
 
     The values of `computed` must be int64 places in range, in a shape that broadcasts to `shape`.
     """
-    data, device = combine([x, *computed], lambda: expr.text(x._node))
+    data, device = combine([x, *computed], lambda: wording.text(x._node))
     map_ = Map(tuple(rows), label)
     srcs = (x._node, *(one._node for one in computed))
     if not computed and shape == x.shape and map_ == Map(identity(shape)):
@@ -213,7 +214,7 @@ def _in_range(index: int, size: int, axis: int, what: object) -> int:
 
 
 def _base_text(x: Array) -> str:
-    text, op = expr.text(x._node), x._node.op
+    text, op = wording.text(x._node), x._node.op
     return f"({text})" if op.symbol and op.arity == 2 else text
 
 
@@ -236,7 +237,7 @@ def _item_text(item: Any) -> str:
     if item is Ellipsis or item is None:
         return "..." if item is Ellipsis else "None"
     if isinstance(item, Array):
-        return expr.text(item._node)
+        return wording.text(item._node)
     return f"array{list(item.shape)}" if getattr(item, "shape", ()) else str(item)[:40]
 
 
@@ -285,7 +286,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
            [11, 11]])
     """
     x = asarray(x)
-    what = Lazily(lambda: f"take({expr.text(x._node)}, ...)")
+    what = Lazily(lambda: f"take({wording.text(x._node)}, ...)")
     if mode not in _MODES:
         raise ValueError(f"{what}: mode must be one of {', '.join(_MODES)}, not {mode!r}")
     if axis is None:
@@ -330,7 +331,7 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
            [3]])
     """
     x = asarray(x)
-    what = Lazily(lambda: f"take_along_axis({expr.text(x._node)}, ...)")
+    what = Lazily(lambda: f"take_along_axis({wording.text(x._node)}, ...)")
     axis = axis_of(axis, x.ndim, what)
     places = as_places(indices, x, x.shape[axis], what)
     if places.ndim != x.ndim:
@@ -379,7 +380,7 @@ def searchsorted(x1: Any, x2: Any, side: str = "left", sorter: Any = None) -> Ar
     x, values = asarray(x1), asarray(x2)
     if x.ndim != 1 or side not in ("left", "right"):
         raise ShapeError(
-            f"searchsorted({expr.text(x._node)}, ..., side={side!r}): x1 must have one axis, "
+            f"searchsorted({wording.text(x._node)}, ..., side={side!r}): x1 must have one axis, "
             "and side is 'left' or 'right'"
         )
     if sorter is not None:

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import expr
+from itfuse import expr, wording
 from itfuse.array import ANY, Array, asarray
 from itfuse.errors import ShapeError, Unsupported
-from itfuse.expr import Lazily
 from itfuse.functions import FUNCTIONS
 from itfuse.indexing import axis_of, view
 from itfuse.manipulation import broadcast_to, expand_dims, ravel, reshape
 from itfuse.ops import IOTA
 from itfuse.plan.index import Form, along
+from itfuse.wording import Lazily
 
 _INT64 = np.dtype(np.int64)
 
@@ -65,7 +65,7 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
     array([10, 20,  3])
     """
     lazy = [asarray(x) for x in arrays]
-    names = Lazily(lambda: f"concat([{', '.join(expr.text(x._node) for x in lazy)}])")
+    names = Lazily(lambda: f"concat([{', '.join(wording.text(x._node) for x in lazy)}])")
     if not lazy:
         raise ShapeError("concat: it needs at least one array")
     if axis is None:
@@ -146,10 +146,12 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
     if len(axes) == 1:
         axes *= len(shifts)
     if len(axes) != len(shifts):
-        raise ShapeError(f"roll({expr.text(x._node)}): {len(shifts)} shifts for {len(axes)} axes")
+        raise ShapeError(
+            f"roll({wording.text(x._node)}): {len(shifts)} shifts for {len(axes)} axes"
+        )
     total: dict[int, int] = {}
     for one, by in zip(axes, shifts, strict=True):
-        at = axis_of(one, x.ndim, Lazily(lambda: f"roll({expr.text(x._node)})"))
+        at = axis_of(one, x.ndim, Lazily(lambda: f"roll({wording.text(x._node)})"))
         total[at] = total.get(at, 0) + by
     for at, by in total.items():
         size = x.shape[at]
@@ -178,15 +180,15 @@ def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
     x = asarray(x)
     if hasattr(repeats, "shape") and getattr(repeats, "shape", ()) != ():
         raise Unsupported(
-            f"repeat({expr.text(x._node)}, ...): repeats must be one number; an array of them "
+            f"repeat({wording.text(x._node)}, ...): repeats must be one number; an array of them "
             "makes a size that only data tell"
         )
     count = operator.index(repeats)
     if count < 0:
-        raise ShapeError(f"repeat({expr.text(x._node)}, {count}): the count is negative")
+        raise ShapeError(f"repeat({wording.text(x._node)}, {count}): the count is negative")
     if axis is None:
         x, axis = ravel(x), 0
-    axis = axis_of(axis, x.ndim, Lazily(lambda: f"repeat({expr.text(x._node)})"))
+    axis = axis_of(axis, x.ndim, Lazily(lambda: f"repeat({wording.text(x._node)})"))
     spread = broadcast_to(
         expand_dims(x, axis + 1), (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
     )
@@ -234,7 +236,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     array([3, 5])
     """
     x = asarray(x)
-    what = Lazily(lambda: f"diff({expr.text(x._node)})")
+    what = Lazily(lambda: f"diff({wording.text(x._node)})")
     if n < 0 or x.ndim == 0:
         raise ShapeError(f"{what}: it needs an axis and n of at least 0")
     axis = axis_of(axis, x.ndim, what)
@@ -269,7 +271,9 @@ def _beyond(x: Array, axis: int, index: Any, mode: str, value: Any) -> Array:
             return broadcast_to(fill, shape)
         return FUNCTIONS["where"](inside, _read(x, axis, _clamped(index, size), label), fill)
     if size == 0:
-        raise ShapeError(f"{expr.text(x._node)}: nothing to continue by {mode!r} along axis {axis}")
+        raise ShapeError(
+            f"{wording.text(x._node)}: nothing to continue by {mode!r} along axis {axis}"
+        )
     if mode == "edge":
         place = _clamped(index, size)
     elif mode == "wrap":
@@ -312,7 +316,7 @@ def shift(x: Any, offset: int, axis: int = -1, mode: str = "constant", value: An
     array([1, 1, 2])
     """
     x = asarray(x)
-    what = Lazily(lambda: f"shift({expr.text(x._node)}, {offset})")
+    what = Lazily(lambda: f"shift({wording.text(x._node)}, {offset})")
     _rule(mode, what)
     axis = axis_of(axis, x.ndim, what)
     index = _counter(x.shape[axis], x.ndim - axis - 1) - operator.index(offset)
@@ -342,7 +346,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     array([0, 1, 2, 0])
     """
     x = asarray(x)
-    what = Lazily(lambda: f"pad({expr.text(x._node)})")
+    what = Lazily(lambda: f"pad({wording.text(x._node)})")
     _rule(mode, what)
     widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
     for axis, (before, behind) in enumerate(widths):

@@ -7,14 +7,14 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from itfuse import expr
+from itfuse import expr, wording
 from itfuse.array import Array, asarray
 from itfuse.errors import ShapeError, Unsupported
-from itfuse.expr import Lazily
 from itfuse.functions import FUNCTIONS
 from itfuse.indexing import axis_of, view
 from itfuse.ops import RESHAPE
 from itfuse.plan.index import Form, along, constant
+from itfuse.wording import Lazily
 
 
 def _axes_of(axis: Any, rank: int, what: object) -> tuple[int, ...]:
@@ -26,7 +26,7 @@ def _axes_of(axis: Any, rank: int, what: object) -> tuple[int, ...]:
 
 
 def _text(x: Array) -> str:
-    return expr.text(x._node)
+    return wording.text(x._node)
 
 
 def permute_dims(x: Any, axes: Any = None) -> Array:

@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import reference
+from itfuse import composites, reference
 
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
 INDEX, PLACE = "index", "place"
+FOLD, STATISTIC = "fold", "statistic"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +42,8 @@ class Op:
     arity : int
         Number of array operands.
     kind : str
-        `elementwise`, `reduction`, `composite` (written in terms of others), `leaf`, `index`
-        (elementwise arithmetic of places, which users do not call) or `place` (which elements of
-        an operand are meant; plan/views.py turns these into index maps of the leaves).
+        `elementwise`, `reduction`, `fold` (a reduction with several accumulators), `composite`
+        (written in terms of others), `statistic` (a composite along axes) or `leaf`.
     numpy : callable, optional
         What the CPU engine calls, `numpy(*operands, out=block)`: this is the op's definition.
         For a reduction, the ufunc whose `reduce` defines it.
@@ -68,6 +68,14 @@ class Op:
         `of_nothing=False`.
     expand : callable, optional
         For a composite: `(F, *args)` -> expression, `F` having every op as a function.
+    fields : callable, optional
+        For a fold: dtype of its first operand -> ((dtype, identity), ...), one for each operand.
+        The operands of the node are the fields of one element.
+    merge : callable, optional
+        For a fold: (fields of a, fields of b) -> fields of both; a comes first. Its C++ is the
+        template `merge`, a function call on `{a}` and `{b}`, the fields separated by commas.
+    pick : int
+        For a fold: the field that is its value.
     well_known : str
         Name of the CUB operator that means the same on scalars, if any.
     ulp : float
@@ -92,11 +100,19 @@ class Op:
     identity: Callable[[np.dtype[Any]], Any] | None = None
     of_nothing: bool = True
     expand: Callable[..., Any] | None = None
+    fields: Callable[[np.dtype[Any]], tuple[tuple[np.dtype[Any], Any], ...]] | None = None
+    merge: Callable[..., Any] | None = None
+    pick: int = 0
     well_known: str = ""
     ulp: float = 0.0
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it takes many elements to one."""
+        return self.kind in (REDUCTION, FOLD)
 
     @property
     def asks(self) -> np.ufunc | None:
@@ -123,6 +139,8 @@ def _elementwise(
 # Leaves. `input` is an array; `scalar` a runtime value in the state block.
 INPUT = Op("input", 0, LEAF, "An array.")
 SCALAR = Op("scalar", 0, LEAF, "A runtime scalar.")
+CONSTANT = Op("constant", 0, LEAF, "A small integer that is part of the code.")
+POSITION = Op("position", 0, LEAF, "Number of an element among those that are reduced together.")
 # The index itself as a value: an offset plus a step along each axis (`arg`, a plan.index.Form).
 IOTA = Op("iota", 0, LEAF, "Numbers made from the index.")
 # `view` reads its operand where `arg` (a plan.index.Map) says; `reshape` in row-major order.
@@ -132,7 +150,6 @@ RESHAPE = Op("reshape", 1, PLACE, "The operand's elements in row-major order in 
 # array at the byte offset that the second operand computes.
 STRIDED = Op("strided", 1, PLACE, "An array along other strides.")
 GATHER = Op("gather", 2, PLACE, "An array at computed places.")
-PRIVATE = {op.name: op for op in (INPUT, SCALAR, IOTA, VIEW, RESHAPE, STRIDED, GATHER)}
 
 # ---- arithmetic ------------------------------------------------------------------------------
 _elementwise("add", 2, "Sum.", np.add, {
@@ -388,6 +405,88 @@ def identity(combine: str, dtype: np.dtype[Any]) -> Any:
     return dtype.type(row.identity(dtype))
 
 
+# ---- folds: reductions whose accumulator has several fields --------------------------------------
+FOLDS: dict[str, Op] = {}
+
+
+def _fold(
+    name: str, doc: str, fields: Any, merge: Any, pick: int, *, cpp: str, helper: str
+) -> None:
+    FOLDS[name] = Op(
+        name,
+        0,
+        FOLD,
+        doc,
+        combine=name,
+        fields=fields,
+        merge=merge,
+        pick=pick,
+        cpp={"merge": cpp},
+        helper=helper,
+        of_nothing=name not in ("argmax", "argmin"),
+    )
+
+
+_INT64 = np.dtype(np.int64)
+for _name, _sign, _worst in (("argmax", ">", _least), ("argmin", "<", _greatest)):
+    _fold(
+        _name, "Position of the first extreme element; the first NaN, if any is.",
+        lambda dtype, worst=_worst: (
+            (dtype, dtype.type(worst(dtype))), (_INT64, np.int64(np.iinfo(np.int64).max))
+        ),
+        getattr(reference, _name), 1, cpp=f"itf_{_name}({{a}}, {{b}})", helper=f"""
+// NaN before numbers, then the {'greater' if _sign == '>' else 'lesser'} value, then the earlier.
+template <typename T>
+__device__ __forceinline__ void itf_{_name}(T& value, long long& at, T other, long long there) {{
+  const bool nan = value != value, its = other != other;
+  const bool better = its ? !nan : !nan && other {_sign} value;
+  const bool equal = (nan && its) || other == value;
+  if (better || (equal && there < at)) {{
+    value = other;
+    at = there;
+  }}
+}}
+""")  # fmt: skip
+# Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+# variances" (1979). An element is (x, 1, x - x), so that infinity and NaN give NaN.
+_fold(
+    "squared_deviations", "Sum of the squared differences from the mean.",
+    lambda dtype: ((dtype, dtype.type(0)), (dtype, dtype.type(0)), (dtype, dtype.type(0))),
+    reference.merge_moments, 2, cpp="itf_moments({a}, {b})", helper="""
+__device__ __forceinline__ float itf_moment(float a, float b, float c) {
+  return __fadd_rn(a, __fmul_rn(b, c));
+}
+__device__ __forceinline__ double itf_moment(double a, double b, double c) {
+  return __dadd_rn(a, __dmul_rn(b, c));
+}
+__device__ __forceinline__ float itf_share(float a, float b) { return __fdiv_rn(a, b); }
+__device__ __forceinline__ double itf_share(double a, double b) { return __ddiv_rn(a, b); }
+// Mean, count and squared deviations of two parts. A part without elements changes nothing.
+template <typename T>
+__device__ __forceinline__ void itf_moments(T& mean, T& count, T& squares, T other, T many, T its) {
+  const T all = itf_moment(count, many, T(1));
+  const T share = itf_share(many, all), apart = itf_moment(other, mean, T(-1));
+  const T both = itf_moment(mean, apart, share);
+  const T weight = itf_moment(T(0), count, share), square = itf_moment(T(0), apart, apart);
+  const T sum = itf_moment(itf_moment(squares, its, T(1)), square, weight);
+  const bool first = count == T(0), keep = many == T(0);
+  mean = keep ? mean : first ? other : both;
+  squares = keep ? squares : first ? its : sum;
+  count = all;
+}
+""")  # fmt: skip
+
+
+def fields(combine: str, dtype: str) -> tuple[tuple[str, Any], ...]:
+    """Return dtype name and identity of every field of an operator's accumulator."""
+    kind = np.dtype(dtype)
+    if combine in FOLDS:
+        made = FOLDS[combine].fields
+        assert made is not None
+        return tuple((one.name, neutral) for one, neutral in made(kind))
+    return ((dtype, identity(combine, kind)),)
+
+
 # ---- composites: NumPy's own definitions, written with the rows above ----------------------------
 
 
@@ -411,14 +510,6 @@ def _round(F: Any, x: Any, decimals: int = 0) -> Any:
     return F.multiply(F.rint(F.divide(x, scale)), scale)
 
 
-def _mean(F: Any, x: Any, dtype: Any = None) -> Any:
-    x = F.asarray(x)
-    if dtype is None and x.dtype.kind in "biu":
-        dtype = np.float64
-    # NumPy divides by the count in the precision of the sum: a weak Python float.
-    return F.divide(F.sum(x, dtype=dtype), float(x.size))
-
-
 _composite("rsqrt", 1, "1 / sqrt(x).", lambda F, x: F.divide(1, F.sqrt(x)))
 _composite("reciprocal", 1, "1 / x.", lambda F, x: F.divide(1, x))
 _composite("relu", 1, "maximum(x, 0).", lambda F, x: F.maximum(x, 0))
@@ -426,7 +517,9 @@ _composite("sigmoid", 1, "1 / (1 + exp(-x)).",
            lambda F, x: F.divide(1, F.add(1, F.exp(F.negative(x)))))  # fmt: skip
 _composite("clip", 3, "minimum(maximum(x, min), max); either bound may be None.", _clip)
 _composite("round", 1, "Rounded to `decimals` places, ties to even.", _round, aliases=("around",))
-_composite("mean", 1, "sum(x) / x.size; integers as float64.", _mean)
+_composite("mean", 1, "sum(x) over count; integers as float64.", composites.mean)
+for _s in composites.STATISTICS:
+    _row(Op(_s.name, _s.arity, STATISTIC, _s.doc, expand=_s.expand, aliases=_s.aliases))
 
 BY_UFUNC: dict[Any, Op] = {
     op.numpy: op for op in OPS.values() if op.kind == ELEMENTWISE and op.numpy is op.asks

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import expr
+from itfuse import expr, wording
 from itfuse.array import Array, asarray, place_of, spec
 from itfuse.errors import ShapeError, Unsupported
+from itfuse.evaluate import check_values
 from itfuse.expr import Node
 from itfuse.functions import FUNCTIONS
 from itfuse.ops import INPUT
@@ -20,9 +21,11 @@ def _only(x: Array, what: str) -> Any:
     """Compute and return the one element; `what` asks for it."""
     if x.size != 1:
         raise ShapeError(
-            f"{what}({expr.text(x._node)}): the expression has shape {x.shape}; only one element "
-            "converts. Use .any() or .all() for a truth value, .sum() and the like for a number"
+            f"{what}({wording.text(x._node)}): the expression has shape {x.shape}; only one "
+            "element converts. Use .any() or .all() for a truth value, .sum() and the like for a "
+            "number"
         )
+    check_values((x._node,), x._data, what)
     return x.compute().reshape(()).item()
 
 
@@ -82,7 +85,7 @@ def _serialised(x: Array) -> tuple[list[Any], list[Any]]:
     number: dict[Node, int] = {}
     rows: list[Any] = []
     arrays = []
-    for node in expr.toposort((x._node,)):
+    for node in wording.toposort((x._node,)):
         number[node] = len(rows)
         arg = node.arg
         if node.op is INPUT:
@@ -150,8 +153,8 @@ def _array_function(x: Array, function: Any, types: Any, args: Any, kwargs: Any)
         looked = [one.compute() if isinstance(one, Array) else one for one in args]
         return function(*looked, **kwargs)
     raise Unsupported(
-        f"itfuse has no numpy.{function.__name__}; compute() the expression {expr.text(x._node)} "
-        "first"
+        f"itfuse has no numpy.{function.__name__}; compute() the expression "
+        f"{wording.text(x._node)} first"
     )
 
 
@@ -193,8 +196,8 @@ def _to_device(x: Array, device: Any, /, *, stream: Any = None) -> Array:
     if str(device) in (x._device, place_of(x._device)):
         return x
     raise Unsupported(
-        f"to_device({expr.text(x._node)}, {device!r}): the expression is on {x._device}; compute() "
-        "it and copy the result (cupy.asarray(...) to the GPU, .get() to the host)"
+        f"to_device({wording.text(x._node)}, {device!r}): the expression is on {x._device}; "
+        "compute() it and copy the result (cupy.asarray(...) to the GPU, .get() to the host)"
     )
 
 
@@ -217,7 +220,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 def _no_assignment(x: Array, key: Any, value: Any) -> None:
     raise Unsupported(
-        f"{expr.text(x._node)} is an expression and cannot be assigned to; use "
+        f"{wording.text(x._node)} is an expression and cannot be assigned to; use "
         "itf.where(condition, value, x), or compute(out=array[...])"
     )
 

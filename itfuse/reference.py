@@ -137,3 +137,40 @@ def erf(x: Array, out: Array | None = None) -> Array:
         return result.astype(x.dtype) if x.dtype.kind == "f" else result
     np.copyto(out, result, casting="same_kind")
     return out
+
+
+Fields = tuple[Any, ...]
+
+
+def _extreme(a: Fields, b: Fields, greater: Any) -> Fields:
+    (value, at), (other, there) = a, b
+    nan, its = np.not_equal(value, value), np.not_equal(other, other)
+    better = np.where(its, ~nan, ~nan & greater(other, value))
+    take = better | (((nan & its) | (other == value)) & (there < at))
+    return np.where(take, other, value), np.where(take, there, at)
+
+
+def argmax(a: Fields, b: Fields) -> Fields:
+    """Merge (value, position): NaN before numbers, then the greater, then the earlier."""
+    return _extreme(a, b, np.greater)
+
+
+def argmin(a: Fields, b: Fields) -> Fields:
+    """Merge (value, position): NaN before numbers, then the lesser, then the earlier."""
+    return _extreme(a, b, np.less)
+
+
+def merge_moments(a: Fields, b: Fields) -> Fields:
+    """Merge (mean, count, squared deviations) of two parts (Chan, Golub and LeVeque, 1979)."""
+    (mean, count, squares), (other, many, its) = a, b
+    total = count + many
+    share = many / total
+    apart = other - mean
+    both = mean + apart * share
+    summed = (squares + its) + (apart * apart) * (count * share)
+    first, keep = count == 0, many == 0
+    return (
+        np.where(keep, mean, np.where(first, other, both)),
+        total,
+        np.where(keep, squares, np.where(first, its, summed)),
+    )

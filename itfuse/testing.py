@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import expr
+from itfuse import wording
 from itfuse.array import Array, asarray
 from itfuse.dtypes import DTYPES
 from itfuse.expr import Node
@@ -140,7 +140,7 @@ def evaluate(array: Array) -> NumpyArray:
     """Return the value of an expression over host arrays, node by node with plain NumPy."""
     value: dict[Node, Any] = {}
     with np.errstate(all="ignore"):
-        for node in expr.toposort((array._node,)):
+        for node in wording.toposort((array._node,)):
             if node.op is INPUT:
                 value[node] = array._data[node]
             elif node.op is SCALAR:

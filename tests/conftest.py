@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import pytest
 from itfuse import engines
 from itfuse.bench.runner import Report, Row, Settings
 from itfuse.bench.timing import Timing
+
+# Tests compile what they test, and leave the user's cache alone.
+os.environ["ITFUSE_CACHE_DIR"] = "off"
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -14,10 +14,10 @@ from support.generated import HostEngine, plan_for
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES
-from itfuse.expr import toposort
 from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, Op
 from itfuse.plan.stages import Plan
 from itfuse.testing import assert_same, edge_values, random_expression
+from itfuse.wording import toposort
 
 pytestmark = pytest.mark.skipif(bool(host_cpp.why_not()), reason=host_cpp.why_not())
 
@@ -171,6 +171,34 @@ def test_tile_reductions_are_the_cpu_engines_bit_for_bit(name: str) -> None:
     check(groups, ("tile",))
 
 
+@pytest.mark.parametrize("name", ["int8", "int16", "float32", "float64"])
+def test_layouts(name: str) -> None:
+    """Every way in which a row can be loaded: forwards, backwards, with gaps, across, repeated."""
+    groups: list[list[Case]] = []
+    for shape in ((4099,), (5, 1000), (3, 64, 70), (67, 5, 33), (33, 32), (2, 3, 5, 7)):
+        whole = edge_values("int8", int(np.prod(shape)) * 6, 1).astype(name)
+        x = whole[: np.prod(shape)].reshape(shape)
+        y = whole[-x.size :].reshape(shape)
+        views = {
+            f"step {step}": np.repeat(x, abs(step), axis=-1)[..., ::step]
+            for step in (-3, -1, 2, 3, 4, 5)
+        }
+        views |= {"one": x[..., :1], "row": x[..., :1, :] if x.ndim > 1 else x[:1], "odd": y}
+        views["odd"] = np.append(x.ravel()[:1], x)[1:].reshape(shape)
+        for first, second in ((-1, 0), (-1, -2), (0, -2)) if x.ndim > 1 else ():
+            moved = np.ascontiguousarray(np.swapaxes(x, first, second))
+            views[f"across {first} {second}"] = np.swapaxes(moved, first, second)
+        for what, laid in views.items():
+            lazy = itf.asarray(laid)
+            groups.append([(f"{what} {shape}", lazy * 2, 0.0)])
+            groups.append([(f"{what} {shape} + y", lazy + y, 0.0)])
+            groups.append([(f"sum {what} {shape}", (lazy * y).sum(), 0.0)])
+        turned = [itf.asarray(v) for k, v in views.items() if k.startswith("across")]
+        if turned:
+            groups.append([(f"mixed {shape}", sum(turned, itf.asarray(views["step 2"]) - y), 0.0)])
+    check(groups, ("tile",))
+
+
 def test_values_carried_from_pass_to_pass() -> None:
     x = np.random.default_rng(0).integers(-50, 50, SIZE)
     lazy = itf.asarray(x)
@@ -258,9 +286,9 @@ def test_a_wrong_kernel_is_seen(
     x = itf.asarray(np.random.default_rng(0).normal(size=20_000).astype("f4"))
     lower_tile = generated.lower_tile
 
-    def broken(stage: Any, name: str) -> Any:
-        kernel = lower_tile(stage, name)
-        assert right in kernel.source
+    def broken(stage: Any, name: str, aligned: bool) -> Any:
+        kernel = lower_tile(stage, name, aligned)
+        assert right in kernel.source or aligned
         return dataclasses.replace(kernel, source=kernel.source.replace(right, wrong))
 
     monkeypatch.setattr(generated, "lower_tile", broken)

@@ -34,7 +34,8 @@ def on_gpu(array: itf.Array, cp: Any) -> itf.Array:
     """Return the same expression over device copies of its arrays."""
     copies = {node: itf.asarray(cp.asarray(x)) for node, x in array._data.items()}
     made: dict[Any, Any] = {}
-    from itfuse.expr import make, toposort
+    from itfuse.expr import make
+    from itfuse.wording import toposort
 
     for node in toposort((array._node,)):
         if node in copies:
@@ -317,3 +318,14 @@ def test_more_than_2_to_the_31_elements(cp: Any) -> None:
     with itf.config(strategy="cub"):
         (lazy * 2).compute(out=y)
     assert y[-4:].get().tolist() == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [1, 8191, 8193, 40_000, (1 << 20) + 5, (1 << 26) + 12_345])
+def test_sums_have_the_bits_of_the_cpu_engine(size: int, dtype: str, cp: Any) -> None:
+    x = np.random.default_rng(size).normal(size=size).astype(dtype)
+    host, device = itf.asarray(x), itf.asarray(cp.asarray(x))
+    for fused in (lambda a: a.sum(), lambda a: (a * a + 1).mean(), lambda a: (a * 3).max()):
+        assert fused(device).compute().get().tobytes() == fused(host).compute().tobytes()
+    shifted = itf.asarray(cp.append(cp.zeros(1, dtype), cp.asarray(x))[1:])  # the other variant
+    assert shifted.sum().compute().get().tobytes() == host.sum().compute().tobytes()

@@ -34,7 +34,7 @@ def on_gpu(cp: Any, x: np.ndarray) -> Any:
 
 @pytest.mark.parametrize("strategy", ["tile", "cub"])
 @pytest.mark.parametrize("layout", ["C", "F", "strided"])
-def test_views(cp: Any, layout: str, strategy: str) -> None:
+def test_views_of_expressions(cp: Any, layout: str, strategy: str) -> None:
     x = cp.asarray(test_views.X)
     x = {"C": x, "F": cp.asfortranarray(x), "strided": cp.repeat(x, 3, 1)[:, ::3]}[layout]
     with itf.config(strategy=strategy):
@@ -45,7 +45,7 @@ def test_views(cp: Any, layout: str, strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["tile", "cub"])
-def test_gathers(cp: Any, strategy: str) -> None:
+def test_reads_at_computed_places(cp: Any, strategy: str) -> None:
     for text in test_gather.CASES:
         names = {"x": test_gather.X * 2 + 1, "i": test_gather.ROWS, "j": test_gather.J}
         want = np.asarray(eval(text, {**names, "xp": np}))

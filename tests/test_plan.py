@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import itfuse as itf
-from itfuse.expr import toposort
 from itfuse.plan import make_plan
 from itfuse.testing import assert_same
+from itfuse.wording import toposort
 
 X, Y = itf.spec((1000,), "float32"), itf.spec((1000,), "float32")
 Z = itf.spec((1000,), "float64")
@@ -127,3 +127,19 @@ def test_a_plan_can_be_pickled_nodes_included() -> None:
     lazy = itf.asarray(np.arange(4.0))
     copy = pickle.loads(pickle.dumps((lazy * 2)._node))
     assert copy is (lazy * 2)._node
+
+
+def test_rows_are_classified_for_vector_loads() -> None:
+    x = np.zeros((64, 96), "f4")
+
+    def inputs(*views: np.ndarray) -> list[tuple[str, int | None, int | None]]:
+        lazy = sum((itf.asarray(view) for view in views[1:]), itf.asarray(views[0]))
+        return [(i.layout, i.inner, i.turned) for i in itf.plan(lazy).stages[0].inputs]
+
+    assert inputs(x) == [("linear", None, None)]
+    assert inputs(x[:, ::-1]) == [("strided", -1, None)]
+    assert inputs(x[:, ::2]) == [("strided", 2, None)]
+    assert inputs(x, x[0]) == [("linear", None, None), ("strided", 1, None)]
+    assert inputs(x, x[:, :1]) == [("linear", None, None), ("strided", 0, None)]
+    assert inputs(np.zeros((96, 64), "f4").T, x) == [("strided", None, 0), ("linear", None, None)]
+    assert inputs(np.zeros((3, 64), "f4").T) == [("strided", None, None)]  # too short to turn

@@ -218,7 +218,7 @@ def test_32_axes_and_sizes_beyond_2_to_the_31() -> None:
     big = itf.broadcast_to(itf.asarray(np.arange(4, dtype="u1")), (1 << 30, 4))
     plan = itf.plan((big + 0)[:, ::-1].T)
     assert plan.passes == 1 and plan.bytes_written == 1 << 32
-    assert not plan.stages[0].narrow
+    assert plan.stages[0].wide
     assert_same(
         (big + 1)[1 << 29 :: 1 << 28].T.compute(), np.arange(1, 5, dtype="u1")[:, None].repeat(2, 1)
     )
@@ -379,14 +379,18 @@ def test_generated_code_compiles_without_spills(arch: str) -> None:
     lazies = [
         x.T, x.T.ravel()[::3], x[i], x[:, i].sum(), itf.concat([x, x * 3]), itf.roll(x, 5, 1),
         x.reshape(4096, 1024).T.reshape(-1) + itf.arange(1 << 22), itf.tril(x),
-        itf.shift(x, 1, 0, "edge") - itf.shift(x, -1, 0, "reflect"), x.reshape(512, 8192)[::2].max(),
+        itf.shift(x, 1, 0, "edge") - itf.shift(x, -1, 0, "reflect"),
+        x.reshape(512, 8192)[::2].max(),
         x.T.reshape(2, -1)[1:],
         itf.broadcast_to(x[0], (1 << 30, 4096)),
     ]  # fmt: skip
-    sources = [lower_tile(plan_for("tile", one).stages[0], f"k{at}").source
-               for at, one in enumerate(lazies)]  # fmt: skip
-    out = plan_for("tile", x, layouts=((4, 4 << 11),))
-    sources.append(lower_tile(out.stages[0], "strided_out").source)
+    stages = [plan_for("tile", one).stages[0] for one in lazies]
+    stages += plan_for("tile", x, layouts=((4, 4 << 11),)).stages
+    sources = [
+        lower_tile(stage, f"k{at}_{'ba'[aligned]}", bool(aligned)).source
+        for at, stage in enumerate(stages)
+        for aligned in (1, 0)
+    ]
     _, report = nvrtc.compile_cubin(unit(sources), arch)
     for name, one in report.functions.items():
         assert one.spill_stores == one.spill_loads == 0, (name, one)

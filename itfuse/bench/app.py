@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import itfuse as itf
+from itfuse import disk
 from itfuse.errors import ConfigError, DeviceError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -126,3 +127,52 @@ def doctor() -> None:
     from itfuse.bench.report import terminal
 
     examine(terminal())
+
+
+cache = typer.Typer(help="The cache of compiled code on disk.", no_args_is_help=True)
+app.add_typer(cache, name="cache")
+
+
+@cache.command()
+def info() -> None:
+    """Say where it is, whether it is usable, and how full."""
+    from itfuse.bench.doctor import cache_lines
+
+    for name, value in cache_lines().items():
+        print(f"{name:10}{value}")
+
+
+@cache.command()
+def path() -> None:
+    """Print the directory."""
+    print(disk.info().path)
+
+
+@cache.command()
+def clear() -> None:
+    """Remove every entry."""
+    count = disk.clear()
+    print(f"removed {count} {'entry' if count == 1 else 'entries'} from {disk.info().path}")
+
+
+@app.command()
+def build(
+    function: Annotated[
+        str, typer.Argument(help="What to build: package.module:function.", metavar="FUNCTION")
+    ],
+    signature: Annotated[
+        list[str],
+        typer.Option(help='Arguments, such as "f4[n],f4[n,1000],float"; may be given again.'),
+    ],
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write.", metavar="PATH")],
+    arch: Annotated[str, typer.Option(help="Architectures: 80,90,120.")] = "90",
+) -> None:
+    """Compile a function's passes ahead of time, without a GPU; `itfuse.load` uses the file."""
+    from itfuse.ahead import build as compile_ahead
+
+    try:
+        made = compile_ahead(function, signature, arch.split(","), output)
+    except (itf.ItfuseError, ImportError, AttributeError, OSError) as why:
+        print(f"itfuse: {why}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    print(f"{output}: {made} compiled codes for {arch}")

@@ -6,13 +6,13 @@ from rich.console import Console
 from rich.table import Table
 
 import itfuse as itf
-from itfuse import engines
+from itfuse import disk, engines
 from itfuse.bench import machine
 from itfuse.bench.timing import copy_bandwidth, open_device
+from itfuse.explain import bytes_text
 
 _COPIED = {"cuda": 1 << 30, "cpu": 1 << 27}  # bytes, well above the caches
 _REPEATS = 9
-_CACHE = "compiled code is kept in memory while the process lives; nothing is written to disk"
 
 
 def doctor(console: Console) -> None:
@@ -32,12 +32,23 @@ def doctor(console: Console) -> None:
     for status in statuses:
         if status.details and status.name == "cuda":
             _section(console, "cuda engine found", status.details)
-    _section(console, "cache", {"location": _CACHE})
+    _section(console, "cache of compiled code", cache_lines())
     _section(
         console,
         "copy bandwidth, bytes read and written",
         {s.name: _copy(s.name) for s in statuses if s.available and s.name in _COPIED},
     )
+
+
+def cache_lines() -> dict[str, str]:
+    """Return what `itfuse cache info` and the doctor say of the cache."""
+    state = disk.info()
+    limit = f"of {bytes_text(state.limit)}" if state.limit else "allowed"
+    return {
+        "location": state.path,
+        "usable": "yes" if state.usable else "no: code is compiled in each process",
+        "entries": f"{state.entries:,}, {bytes_text(state.size)} {limit}",
+    }
 
 
 def _driver() -> str:

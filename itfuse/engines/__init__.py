@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from itfuse import dtypes
-from itfuse.cache import BUILT
-from itfuse.engines import alias
 from itfuse.engines.cpu import CpuEngine
-from itfuse.errors import AliasError, DeviceError, DTypeError, ShapeError, Unsupported
-from itfuse.expr import Memory, Node, text
+from itfuse.engines.ready import MISS, READY, Argument, Ready, made_by_planning
+from itfuse.errors import DTypeError, Unsupported
+from itfuse.expr import Memory, Node
+from itfuse.ops import INPUT
 from itfuse.plan.stages import Plan, Stage
 
 
@@ -131,6 +132,8 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
     DTypeError, DeviceError, Unsupported
         Saying what `obj` is and what to do.
     """
+    if type(obj) is np.ndarray:
+        return _checked((obj, _cpu().memory(obj)))
     if not isinstance(obj, np.ndarray):
         if hasattr(obj, "__cuda_array_interface__"):
             return _checked(cuda_module().wrap(obj))
@@ -157,6 +160,8 @@ def upload(array: Any, device: str) -> Any:
 
 
 def _checked(found: tuple[Any, Memory]) -> tuple[Any, Memory]:
+    if dtypes.supported(found[0].dtype):
+        return found
     dtypes.check(found[0].dtype, f"asarray: the array of shape {tuple(found[0].shape)}")
     return found
 
@@ -195,101 +200,49 @@ def run(
     CompileError
         If generated code does not compile; nothing of that pass has run then.
     """
+    leaves = [i.source for stage in plan.stages for i in stage.inputs if isinstance(i.source, Node)]
+    leaves = [leaf for leaf in dict.fromkeys(leaves) if not made_by_planning(leaf)]
+    made = ready(plan, leaves, engine)
+    return made([data[leaf] if leaf.op is INPUT else leaf.arg for leaf in leaves], out, stream)
+
+
+def ready(plan: Plan, leaves: Sequence[Node], engine: Any = None) -> Ready:
+    """Build the passes of `plan` and return it ready to run, over and over.
+
+    Parameters
+    ----------
+    plan : Plan
+        What to run.
+    leaves : sequence of Node
+        The leaves that calls will give values for; all that the plan reads.
+    engine : Engine, optional
+        By default that of the plan's device.
+
+    Raises
+    ------
+    CompileError
+        If generated code does not compile.
+    """
     engine = engine or engine_for(plan.device)
-    wanted = _check_out(plan, engine, out)
-    # Everything is built before anything runs, so that a failure leaves `out` untouched.
-    key = engine.build_key()
-    with engine.on(stream):
-        built = [BUILT.get((key, s.key), functools.partial(engine.build, s)) for s in plan.stages]
-    made: list[list[Any]] = []
-    with engine.on(stream):
-        for s, stage in enumerate(plan.stages):
-            outputs = [
-                wanted[s, o] if (s, o) in wanted else engine.empty(one.shape, one.dtype)
-                for o, one in enumerate(stage.outputs)
-            ]
-            operands = [
-                made[i.source[0]][i.source[1]]
-                if isinstance(i.source, tuple)
-                else i.source.arg
-                if i.kind == "scalar"
-                else np.int64(i.offset)
-                if i.kind == "iota"
-                else data[i.source]
-                for i in stage.inputs
-            ]
-            built[s](stage, operands, outputs)
-            made.append(outputs)
-    return tuple(made[s][o] for s, o in plan.results)
+    make = getattr(engine, "ready", Ready)
+    made: Ready = make(plan, leaves, engine)
+    return made
 
 
-def _check_out(plan: Plan, engine: Any, out: tuple[Any, ...] | None) -> dict[Any, Any]:
-    if out is None:
-        return {}
-    wanted: dict[tuple[int, int], Any] = {}
-    places: dict[tuple[int, int], Memory] = {}
-    for spot, root, array in zip(plan.results, plan.asked, out, strict=True):
-        if array is None:
-            continue
-        try:
-            memory = engine.memory(array)
-        except (AttributeError, TypeError):
-            memory = None
-        error = _misfit(plan, root, array, memory)
-        if not error and not array.flags.c_contiguous:
-            error = _disorder(plan, spot, array, memory)
-        if error:
-            kind, why = error
-            raise kind(f"out= for {text(root)} {why}")
-        wanted[spot] = array
-        if memory is not None:
-            places[spot] = memory
-    alias.check(plan, places)
-    return wanted
-
-
-def _misfit(plan: Plan, root: Node, array: Any, memory: Memory | None) -> Any:
-    """Say why `array` cannot take the result `root`: (error, text), or None if it can."""
-    if memory is None:
-        return DeviceError, (
-            f"is a {type(array).__name__}, and the expression is on "
-            f"{plan.device}; pass an array of that device"
-        )
-    if memory.device != plan.device:
-        return DeviceError, (
-            f"is on {memory.device}, and the expression on {plan.device}; pass an "
-            "array of the same device"
-        )
-    if tuple(array.shape) != root.shape:
-        return ShapeError, f"has shape {tuple(array.shape)}, and the result {root.shape}"
-    if array.dtype != root.dtype:
-        return DTypeError, (
-            f"has dtype {array.dtype}, and the result {root.dtype}; pass a "
-            f"{root.dtype} array, or cast with .astype({str(array.dtype)!r})"
-        )
-    if not getattr(array.flags, "writeable", True):
-        return ShapeError, "is read-only; pass a writable array"
-    return None
-
-
-def _disorder(plan: Plan, spot: tuple[int, int], array: Any, memory: Memory | None) -> Any:
-    """Say why an `array` that is not C-contiguous cannot take the result at `spot`."""
-    assert memory is not None
-    stage = plan.stages[spot[0]]
-    itemsize = array.dtype.itemsize
-    if stage.primitive != "transform":
-        return ShapeError, (
-            f"is not C-contiguous (strides {memory.strides} bytes), and the result comes from a "
-            f"{stage.primitive}; pass a contiguous array"
-        )
-    reach = itemsize
-    for step, size in sorted((abs(s), n) for s, n in zip(memory.strides, array.shape, strict=True)):
-        if size > 1 and step < reach:
-            return AliasError, (
-                f"has elements that share memory (strides {memory.strides} bytes); pass an array "
-                "whose elements are apart"
-            )
-        reach += (size - 1) * step
-    if plan.device != "cpu" and any(step % itemsize for step in memory.strides):
-        return ShapeError, f"is not aligned to its elements (strides {memory.strides} bytes)"
-    return None
+__all__ = [
+    "MISS",
+    "READY",
+    "Argument",
+    "Built",
+    "Engine",
+    "EngineStatus",
+    "Ready",
+    "available",
+    "cuda_module",
+    "default_device",
+    "engine_for",
+    "ready",
+    "run",
+    "upload",
+    "wrap",
+]

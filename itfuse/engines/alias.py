@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itfuse.errors import AliasError
-from itfuse.expr import Memory, Node, leaf_names, toposort
+from itfuse.expr import Memory, Node
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Input, Output, Plan, Stage
+from itfuse.wording import leaf_names, toposort
 
 
 def span(memory: Memory, shape: tuple[int, ...], itemsize: int) -> tuple[int, int]:
@@ -19,7 +20,9 @@ def span(memory: Memory, shape: tuple[int, ...], itemsize: int) -> tuple[int, in
     return low, high + itemsize
 
 
-def check(plan: Plan, out: dict[tuple[int, int], Memory]) -> None:
+def check(
+    plan: Plan, out: dict[tuple[int, int], Memory], where: dict[Node, Memory] | None = None
+) -> None:
     """Raise `AliasError` if writing `out` could change what a pass still has to read.
 
     Parameters
@@ -28,6 +31,8 @@ def check(plan: Plan, out: dict[tuple[int, int], Memory]) -> None:
         The passes.
     out : dict of (int, int) to Memory
         For each given output, by (stage, output), where it lies.
+    where : dict of Node to Memory, optional
+        Where the inputs lie in this call, if elsewhere than their nodes say.
     """
     written = []
     for (s, o), memory in out.items():
@@ -48,10 +53,13 @@ def check(plan: Plan, out: dict[tuple[int, int], Memory]) -> None:
                 node = i.source
                 if not isinstance(node, Node) or i.kind != "array":
                     continue
-                theirs = _read(stage, i, node)
+                read = (where or {}).get(node, node.arg)
+                assert isinstance(read, Memory)
+                theirs = _read(stage, i, node, read)
                 if not (own[0] < theirs[1] and theirs[0] < own[1]):
                     continue
-                if number == s and _in_place(stage, i, node, memory, output):
+                same = number == s and read.pointer + i.offset == memory.pointer
+                if same and _in_place(stage, i, node, output):
                     continue
                 later = "" if number == s else f", which pass {number + 1} reads afterwards"
                 raise AliasError(
@@ -66,26 +74,28 @@ def _place(plan: Plan, node: Node) -> int:
     return next(at for at, root in enumerate(plan.roots) if root is node)
 
 
-def _read(stage: Stage, i: Input, node: Node) -> tuple[int, int]:
+def _read(stage: Stage, i: Input, node: Node, memory: Memory) -> tuple[int, int]:
     """Return the first address that an input of a pass reads and the one behind its last."""
-    assert isinstance(node.arg, Memory)
     itemsize = node.dtype.itemsize
-    if i.layout == "gathered":
-        return span(node.arg, node.shape, itemsize)
-    first = Memory(node.arg.device, node.arg.pointer + i.offset, i.strides)
-    return span(first, stage.dims if i.strides else (), itemsize)
+    if i.layout == "gathered" or len(i.strides) != len(stage.dims):
+        return span(memory, node.shape, itemsize)
+    first = Memory(memory.device, memory.pointer + i.offset, i.strides)
+    return span(first, stage.dims, itemsize)
 
 
-def _in_place(stage: Stage, i: Input, node: Node, memory: Memory, output: Output) -> bool:
-    """Whether every element of `output` lies where the element of `i` at the same index does."""
+def _in_place(stage: Stage, i: Input, node: Node, output: Output) -> bool:
+    """Whether every element reads only its own place, if both begin at the same address."""
+    # A row program has read all of a row before it writes the first element of it.
+    whole = stage.primitive == "transform" or (
+        stage.primitive == "rows" and output.size == stage.size
+    )
+    if not whole:
+        return False
     itemsize = node.dtype.itemsize
-    if stage.primitive != "transform" or i.layout == "gathered":
+    if i.layout == "gathered" or itemsize != output.node.dtype.itemsize:
         return False
     plain = contiguous_strides(stage.dims, itemsize)
     read = plain if i.layout == "linear" else i.strides
-    same = stage.size == 1 or read == (output.strides or plain)
-    return (
-        same
-        and node.arg.pointer + i.offset == memory.pointer
-        and itemsize == output.node.dtype.itemsize
-    )
+    if stage.primitive == "rows":
+        return i.layout == "linear" or stage.size == 1
+    return stage.size == 1 or read == (output.strides or plain)

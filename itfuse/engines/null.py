@@ -12,9 +12,10 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
+from itfuse import disk
 from itfuse.cache import digest
 from itfuse.config import setting
-from itfuse.errors import DeviceError
+from itfuse.errors import DeviceError, Unsupported
 from itfuse.expr import Memory
 from itfuse.lower import lower_tile
 from itfuse.lower.cpp import Lowered, lower
@@ -74,6 +75,14 @@ class NullEngine:
         nvrtc = importlib.import_module("itfuse.engines.cuda.compile")
         source = self.source(stage)
         arch = setting("arch")
+        if disk.is_recording():
+            if stage.strategy != "tile":
+                raise Unsupported(
+                    f"strategy {stage.strategy!r} is built by cuda.compute, which needs a driver; "
+                    "only tile kernels are built ahead of time"
+                )
+            other = lower_tile(stage, f"itf_{digest(stage)}", aligned=False)
+            nvrtc.cubin(other.source, arch)
         return NullBuilt(source, nvrtc.cubin(source, arch), arch)
 
     def source(self, stage: Stage) -> str:

@@ -5,11 +5,22 @@ from __future__ import annotations
 from itfuse.lower.tile import TileKernel
 from itfuse.lower.tile_reduce import lower_reduce
 from itfuse.lower.tile_transform import lower_transform
+from itfuse.lower.tile_turned import lower_turned, side
 from itfuse.plan.stages import Stage
 
-_TILE = {"transform": lower_transform, "reduce": lower_reduce}
 
+def lower_tile(stage: Stage, name: str, aligned: bool = True) -> TileKernel:
+    """Write a variant of the tile kernel of a stage, with symbols that start with `name`.
 
-def lower_tile(stage: Stage, name: str) -> TileKernel:
-    """Write the tile kernel of a stage, with symbols that start with `name`."""
-    return _TILE[stage.primitive](stage, name)
+    The aligned one says by `fits` whether it may run; the other always may. A kernel whose `needs`
+    are None has only one.
+    """
+    if stage.primitive == "reduce":
+        return lower_reduce(stage, name, aligned)
+    turned = any(i.turned is not None for i in stage.inputs)
+    # Squares know neither numbers of the index nor outputs with strides of their own.
+    plain = all(i.layout != "index" for i in stage.inputs)
+    plain = plain and not any(o.strides for o in stage.outputs)
+    if turned and plain and side(stage):
+        return lower_turned(stage, name)
+    return lower_transform(stage, name, aligned)

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from itfuse.dtypes import DTYPES
 from itfuse.expr import template_of
 from itfuse.lower.layout import StateLayout, state_layout
-from itfuse.ops import OPS
-from itfuse.plan.stages import Instr, Program, Stage
+from itfuse.ops import FOLDS, OPS
+from itfuse.plan.stages import Combine, Instr, Program, Stage
+from itfuse.wording import call_of
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def lower(stage: Stage, name: str) -> Lowered:
     pointers = tuple(s for s in element_slots if stage.inputs[s].layout == "linear")
     rest = tuple(s for s in element_slots if s not in pointers)
     on_pointers = all(stage.inputs[s].layout in ("linear", "fixed") for s in element_slots)
+    on_pointers = on_pointers and not places(stage.element)
     finish_slots = stage.finish.slots if stage.finish else ()
     state = state_layout(stage, element_slots)
     map_state = state_layout(stage, rest, filler=False)
@@ -105,9 +107,12 @@ def lower(stage: Stage, name: str) -> Lowered:
 
 def prelude(stage: Stage) -> str:
     """Write the helpers of the ops that the stage uses, each once."""
-    used = [i.op for p in (stage.element, stage.finish) if p for i in p.instrs if i.op in OPS]
-    used += [c.op for c in stage.combine]
-    helpers = dict.fromkeys(OPS[op].helper for op in used if OPS[op].helper)
+    rows = []
+    for phase in stage.phases:
+        for program in (phase.element, phase.finish):
+            rows += [OPS[i.op] for i in program.instrs if i.op in OPS] if program else []
+        rows += [FOLDS[c.op] if c.op in FOLDS else OPS[c.op] for c in phase.combine]
+    helpers = dict.fromkeys(row.helper for row in rows if row.helper)
     return "".join(text.lstrip("\n") for text in helpers)
 
 
@@ -138,20 +143,58 @@ def expression(op: str, operands: Sequence[str], dtypes: Sequence[str], result: 
     )
 
 
+def comment(program: Program, target: str) -> str:
+    """Say in NumPy's words what the program computes; `target` takes the result's number `at`."""
+    said: list[str] = []
+    for instr in program.instrs:
+        if instr.op in OPS:
+            said.append(call_of(OPS[instr.op], [said[arg] for arg in instr.args], instr.dtype))
+            said[-1] = said[-1] if len(said[-1]) <= _SAID else f"{instr.op}(...)"
+        elif instr.op == "gather":
+            said.append(f"x{instr.slot}[...]")
+        else:
+            said.append(_source(instr).removeprefix("s."))
+    names = [target.format(at=at) for at in range(len(program.results))]
+    return "".join(
+        f"// {name} = {said[value]}\n" for name, value in zip(names, program.results, strict=True)
+    )
+
+
+_SAID = 80
+
+
+def combine_lines(combine: tuple[Combine, ...], a: str, b: str, to: str) -> list[str]:
+    """Write statements that combine members of `a` and `b` into those of `to`, a copy of `a`."""
+    lines = []
+    at = 0
+    for one in combine:
+        count = len(one.fields)
+        if one.op in FOLDS:
+            mine, other = (", ".join(f"{what}r{at + k}" for k in range(count)) for what in (to, b))
+            code = FOLDS[one.op].cpp["merge"].format(a=mine, b=other)
+            lines.append(f"  {code};  // {one.op}\n")
+        else:
+            code = expression(one.op, [f"{a}r{at}", f"{b}r{at}"], [one.dtype] * 2, one.dtype)
+            lines.append(f"  {to}r{at} = {code};  // {one.op}\n")
+        at += count
+    return lines
+
+
 def statements(program: Program, values: dict[int, str]) -> list[str]:
     """One statement a node; `values` gives the C++ of loads, scalars and combined values."""
     lines: list[str] = []
     written: list[str] = []
     for at, instr in enumerate(program.instrs):
-        if instr.op in ("load", "scalar", "combined"):
-            values.setdefault(at, _source(instr))
-            written.append(values[at])
-            continue
         if instr.op == "gather":
             cpp = DTYPES[instr.dtype].cpp
-            place = address(cpp, f"s.x{instr.slot}", values[instr.args[0]])
-            lines.append(f"  const {cpp} v{at} = {place};\n")
+            base = f"reinterpret_cast<const char*>(s.x{instr.slot})"
+            at_place = f"*reinterpret_cast<const {cpp}*>({base} + {values[instr.args[0]]})"
+            lines.append(f"  const {cpp} v{at} = {at_place};\n")
             values[at] = f"v{at}"
+            continue
+        if instr.op not in OPS:
+            values.setdefault(at, _source(instr))
+            written.append(values[at])
             continue
         operands = [values[arg] for arg in instr.args]
         dtypes = [program.instrs[arg].dtype for arg in instr.args]
@@ -163,9 +206,14 @@ def statements(program: Program, values: dict[int, str]) -> list[str]:
 
 
 def _source(instr: Instr) -> str:
-    return {"load": f"x{instr.slot}", "scalar": f"s.k{instr.slot}"}.get(
-        instr.op, f"a.r{instr.slot}"
-    )
+    return {
+        "load": f"x{instr.slot}",
+        "scalar": f"s.k{instr.slot}",
+        "combined": f"a.r{instr.slot}",
+        "row": f"q{instr.slot}",
+        "constant": f"({DTYPES[instr.dtype].cpp}){instr.slot}",
+        "position": "position",
+    }[instr.op]
 
 
 def _body(program: Program, result: str) -> str:
@@ -185,61 +233,86 @@ def _state(name: str) -> str:
 
 
 def _element(stage: Stage, layout: StateLayout) -> str:
-    lines = [_state_struct(layout, "ElementState")]
+    lines = [_state_struct(layout, "ElementState"), comment(stage.element, "r{at}")]
     lines.append('extern "C" __device__ void SYMBOL(void* state, void* index, void* out) {\n')
     lines.append(_state("ElementState"))
     lines.append("  const long long i = *static_cast<const long long*>(index);\n")
     lines.append("  Item* const result = static_cast<Item*>(out);\n")
-    if layout.rank:
-        lines.append(index_text(layout.rank, narrow=layout.narrow))
+    if places(stage.element):
+        lines.append("  const long long position = i;\n")
+    lines.append(index_text(stage, layout.rank))
     for slot in layout.slots:
-        lines.append(load_text(stage, slot, layout.rank))
+        lines.append(load_text(stage, slot))
     lines.append(_body(stage.element, "result"))
     lines.append("}\n")
     return "".join(lines)
 
 
-def index_text(rank: int, index: str = "i", narrow: bool = False, const: str = "const ") -> str:
-    """Decode the flat index into one index an axis, the last axis fastest.
+def places(program: Program) -> bool:
+    """Whether a program asks for the place of its element."""
+    return any(instr.op == "position" for instr in program.instrs)
 
-    `narrow`: in 32 bits, by the stage's `dividers` instead of divisions.
-    """
-    if not narrow:
+
+def index_type(stage: Stage) -> str:
+    """Return the C++ type of an index along an axis."""
+    return "long long" if stage.wide else "int"
+
+
+def index_text(stage: Stage, rank: int, index: str = "i") -> str:
+    """Decode the flat index into one index an axis, the last axis fastest; in 32 bits if it can."""
+    if not rank:
+        return ""
+    if stage.wide:
         lines = [f"  long long rest = {index};\n"]
         for axis in range(rank - 1, 0, -1):
-            lines.append(f"  {const}long long i{axis} = rest % s.size[{axis}];\n")
+            lines.append(f"  long long i{axis} = rest % s.size[{axis}];\n")
             lines.append(f"  rest /= s.size[{axis}];\n")
-        lines.append(f"  {const}long long i0 = rest;\n")
-        return "".join(lines)
+        return "".join([*lines, "  long long i0 = rest;\n"])
     lines = [f"  unsigned rest = (unsigned)({index});\n"]
     for axis in range(rank - 1, 0, -1):
+        # Divided by a multiplication; see `Stage.dividers`.
         product = f"((unsigned long long)rest * s.divider[{axis}])"
-        lines.append(f"  const unsigned q{axis} = (unsigned)({product} >> 32) >> "
-                     f"s.divider[{rank + axis}];\n")  # fmt: skip
-        lines.append(f"  {const}int i{axis} = (int)(rest - q{axis} * (unsigned)s.size[{axis}]);\n")
-        lines.append(f"  rest = q{axis};\n")
-    lines.append(f"  {const}int i0 = (int)rest;\n")
-    return "".join(lines)
+        shift = f"s.divider[{rank + axis}]"
+        lines.append(f"  const unsigned d{axis} = (unsigned)({product} >> 32) >> {shift};\n")
+        lines.append(f"  int i{axis} = (int)(rest - d{axis} * (unsigned)s.size[{axis}]);\n")
+        lines.append(f"  rest = d{axis};\n")
+    return "".join([*lines, "  int i0 = (int)rest;\n"])
 
 
-def load_text(stage: Stage, slot: int, rank: int) -> str:
-    """Load input `slot` at the index; a scalar is in the state, a gather is the program's."""
+def map_text(stage: Stage, slot: int, index: str = "i") -> str:
+    """Write the sum of step * index of an input with an index map."""
+    kind = index_type(stage)
+    terms = [
+        f"(long long){index}{axis} * ({kind})s.step{slot}[{axis}]"
+        for axis, moves in enumerate(stage.inputs[slot].moves)
+        if moves
+    ]
+    return " + ".join(terms) or "0"
+
+
+def place(stage: Stage, slot: int) -> str:
+    """Write the address of a strided input's element at the indices."""
+    return f"reinterpret_cast<const char*>(s.x{slot}) + ({map_text(stage, slot)})"
+
+
+def load_text(stage: Stage, slot: int) -> str:
+    """Load input `slot` at the index; a scalar is in the state already."""
     source = stage.inputs[slot]
-    if source.kind == "scalar" or source.layout == "gathered":
+    if source.kind == "scalar" or source.layout == "gathered":  # the latter is the program's
         return ""
     cpp = DTYPES[source.dtype].cpp
-    place = {"linear": f"s.x{slot}[i]", "fixed": f"*s.x{slot}"}.get(source.layout)
-    if place is None:
-        offset = " + ".join(f"i{axis} * s.step{slot}[{axis}]" for axis in range(rank))
-        place = address(cpp, f"s.x{slot}", offset)
-        if source.layout == "index":
-            place = f"s.x{slot} + {offset}"
-    return f"  const {cpp} x{slot} = {place};\n"
+    if source.layout == "index":
+        return f"  const {cpp} x{slot} = s.x{slot} + {map_text(stage, slot)};\n"
+    at = {"linear": f"s.x{slot}[i]", "fixed": f"*s.x{slot}"}.get(source.layout)
+    if at is None:
+        at = f"*reinterpret_cast<const {cpp}*>({place(stage, slot)})"
+    return f"  const {cpp} x{slot} = {at};\n"
 
 
-def address(cpp: str, base: str, offset: str) -> str:
-    """Write the element that lies `offset` bytes behind a pointer."""
-    return f"*reinterpret_cast<const {cpp}*>(reinterpret_cast<const char*>({base}) + ({offset}))"
+def single_index(stage: Stage, slots: Sequence[int]) -> str:
+    """Write the index that the epilogue of a whole reduction reads arrays of one element at."""
+    linear = any(stage.inputs[slot].layout == "linear" for slot in slots)
+    return "  const long long i = 0;\n" if linear else ""
 
 
 def _map(stage: Stage, layout: StateLayout, pointers: tuple[int, ...]) -> str:
@@ -248,6 +321,7 @@ def _map(stage: Stage, layout: StateLayout, pointers: tuple[int, ...]) -> str:
     if layout.fields:
         lines.append(_state_struct(layout, "MapState"))
         state = "void* state, "
+    lines.append(comment(stage.element, "r{at}"))
     arguments = ", ".join(f"void* e{slot}" for slot in pointers)
     lines.append(f'extern "C" __device__ void SYMBOL({state}{arguments}, void* out) {{\n')
     if state:
@@ -257,7 +331,7 @@ def _map(stage: Stage, layout: StateLayout, pointers: tuple[int, ...]) -> str:
         cpp = DTYPES[stage.inputs[slot].dtype].cpp
         lines.append(f"  const {cpp} x{slot} = *static_cast<const {cpp}*>(e{slot});\n")
     for slot in layout.slots:
-        lines.append(load_text(stage, slot, 0))
+        lines.append(load_text(stage, slot))
     lines.append(_body(stage.element, "result"))
     lines.append("}\n")
     return "".join(lines)
@@ -276,10 +350,9 @@ def _combine(stage: Stage) -> str:
         "  const Item b = *static_cast<const Item*>(y);\n",
         "  Item* const result = static_cast<Item*>(out);\n",
     ]
-    for at, one in enumerate(stage.combine):
-        code = expression(one.op, [f"a.r{at}", f"b.r{at}"], [one.dtype] * 2, one.dtype)
-        lines.append(f"  result->r{at} = {code};  // {one.op}\n")
-    lines.append("}\n")
+    if any(one.op in FOLDS for one in stage.combine):
+        lines.append("  *result = a;\n")
+    lines += [*combine_lines(stage.combine, "a.", "b.", "result->"), "}\n"]
     return "".join(lines)
 
 
@@ -287,13 +360,15 @@ def _finish(stage: Stage, layout: StateLayout) -> str:
     assert stage.finish is not None
     lines = [
         _state_struct(layout, "FinishState"),
+        comment(stage.finish, "r{at}"),
         'extern "C" __device__ void SYMBOL(void* state, void* accumulator, void* out) {\n',
         _state("FinishState"),
         "  const Item a = *static_cast<const Item*>(accumulator);\n",
         "  Out* const result = static_cast<Out*>(out);\n",
+        single_index(stage, layout.slots),
     ]
     for slot in layout.slots:
-        lines.append(load_text(stage, slot, 0))
+        lines.append(load_text(stage, slot))
     lines.append(_body(stage.finish, "result"))
     lines.append("}\n")
     return "".join(lines)

@@ -27,8 +27,6 @@ class StateLayout:
         C++ declaration and `struct` format of each member.
     rank : int
         Axes of the index map, 0 without one.
-    narrow : bool
-        Whether indices have 32 bits and the block holds `dividers` for them.
     whole : bool
         Whether the block also holds the outputs' addresses and the number of elements, so that
         it is a kernel's only argument.
@@ -41,7 +39,6 @@ class StateLayout:
     rank: int
     whole: bool = False
     extra: int = 0
-    narrow: bool = False
 
     @cached_property
     def struct(self) -> struct.Struct:
@@ -60,14 +57,24 @@ class StateLayout:
         outputs: Sequence[int] = (),
         extra: Sequence[Any] = (),
     ) -> bytes:
-        """Return the block for one run.
+        """Return the block for one run: `values`, packed."""
+        return self.struct.pack(*self.values(stage, operands, outputs, extra))
+
+    def values(
+        self,
+        stage: Stage,
+        operands: Sequence[Any],
+        outputs: Sequence[Any] = (),
+        extra: Sequence[Any] = (),
+    ) -> list[Any]:
+        """Return the members of the block for one run.
 
         Parameters
         ----------
         stage : Stage
             Gives sizes and strides.
         operands : sequence
-            For each stage input its address (int), or the value of a scalar or an iota's first.
+            For each stage input its address (int), or the value of a scalar.
         outputs : sequence of int
             Addresses of the outputs, for a whole block.
         extra : sequence
@@ -76,19 +83,20 @@ class StateLayout:
         values: list[Any] = []
         if self.rank:
             values += stage.dims
-        if self.narrow:
+        if self.rank > 1 and not stage.wide:
             values += stage.dividers
         for slot in self.slots:
             values.append(operands[slot])
             if stage.inputs[slot].mapped:
                 values += stage.inputs[slot].strides
         if self.whole:
+            shape = (stage.rows, stage.length) if stage.by_rows else ()
             for output, address in zip(stage.outputs, outputs, strict=True):
                 values += [address, *output.strides]
-            values += [stage.size, *extra]
+            values += [stage.size, *shape, *extra]
         elif not values and self.fields:
             values.append(0)
-        return self.struct.pack(*values)
+        return values
 
 
 def state_layout(
@@ -119,8 +127,7 @@ def state_layout(
     rank = len(stage.dims) if mapped else 0
     if rank:
         fields.append((f"long long size[{rank}];", f"{rank}q"))
-    narrow = stage.narrow and rank > 1
-    if narrow:
+    if rank > 1 and not stage.wide:
         text = f"unsigned divider[{2 * rank}];  // multipliers, then shifts"
         fields.append((text, f"{2 * rank}I"))
     for slot in slots:
@@ -141,7 +148,10 @@ def state_layout(
             fields.append((f"{DTYPES[output.dtype].cpp}* y{at};", "Q"))
             if output.strides:
                 fields.append((f"long long ystep{at}[{rank}];  // bytes", f"{rank}q"))
-        fields += [("long long n;", "q"), *extra]
+        fields.append(("long long n;", "q"))
+        if stage.by_rows:
+            fields += [("long long rows;", "q"), ("long long length;", "q")]
+        fields += extra
     if not fields and filler:
         fields.append(("long long unused;", "q"))
-    return StateLayout(tuple(slots), tuple(fields), rank, whole, len(extra), narrow)
+    return StateLayout(tuple(slots), tuple(fields), rank, whole, len(extra))

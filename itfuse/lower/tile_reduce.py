@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from itfuse import ops
 from itfuse.dtypes import DTYPES
-from itfuse.lower.cpp import expression, index_text, load_text, prelude, struct_text
+from itfuse.lower.accumulator import item_dtype, item_functions, item_struct
+from itfuse.lower.cpp import (
+    comment,
+    index_text,
+    load_text,
+    places,
+    prelude,
+    single_index,
+    struct_text,
+)
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import (
-    ACCESS,
+    ROW,
     TileKernel,
+    access,
     by_layout,
     element_values,
     fixed_values,
-    index_begin,
-    index_next,
+    needs_of,
     program_text,
+    strided_loads,
     vector_loads,
 )
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS
@@ -58,11 +67,16 @@ template <typename T> __device__ __forceinline__ T fresh(const T* p) {
 """
 
 _BLOCK_TREE = f"""\
+// Combines the values of a warp; the result is its first thread's.
+__device__ __forceinline__ Item warp_combine(Item a) {{
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) a = combine(a, from_lane(a, distance));
+  return a;
+}}
 // Combines the values of all threads; the result is thread 0's.
 __device__ __forceinline__ Item block_combine(Item a) {{
   __shared__ Item of_warp[{THREADS // 32}];
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) a = combine(a, from_lane(a, distance));
+  a = warp_combine(a);
   __syncthreads();
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = a;
   __syncthreads();
@@ -90,87 +104,62 @@ _LAST = f"""\
     if (!is_last) return;
     __threadfence();
     const long long leaves = (s.n + leaf_size - 1) / leaf_size;
+    if (leaves <= 32 && threadIdx.x >= 32) return;  // the other warps would hold identities
     a = identity();
 #pragma unroll 8
     for (long long leaf = threadIdx.x; leaf < leaves; leaf += {THREADS}) {{
       a = combine(a, fresh(s.partial + leaf));
     }}
-    a = block_combine(a);
+    a = leaves <= 32 ? warp_combine(a) : block_combine(a);
     if (threadIdx.x == 0) *s.finished = 0;  // ready for the next launch on this stream
   }}
   if (threadIdx.x != 0) return;
 """
 
 
-def lower_reduce(stage: Stage, name: str) -> TileKernel:
-    """Write the kernel of a reduction, with symbols that start with `name`."""
+def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
+    """Write a variant of the kernel of a reduction, with symbols that start with `name`."""
     assert stage.finish is not None
     slots = sorted({*stage.element.slots, *stage.finish.slots})
     extra = (("Item* partial;", "Q"), ("unsigned* finished;", "Q"))
     state = state_layout(stage, slots, whole=True, extra=extra)
     symbol = f"{name}_reduce"
-    members = [DTYPES[one.dtype].cpp for one in stage.combine]
     source = "".join([
         prelude(stage),
-        ACCESS,
+        access(aligned),
+        ROW if stage.strided else "",
         _SHUFFLE,
         _FRESH,
-        struct_text("Item", [f"{cpp} r{at};" for at, cpp in enumerate(members)]),
-        _item_functions(stage),
+        item_struct(stage.combine),
+        item_functions(stage.combine),
         _BLOCK_TREE,
         struct_text("State", [declaration for declaration, _ in state.fields]),
-        _one(stage, state),
-        _kernel(stage, state).replace("SYMBOL", symbol),
+        comment(stage.element, "r{at}") + _one(stage, state),
+        _combined(stage) + comment(stage.finish, "y{at}"),
+        _kernel(stage, state, aligned).replace("SYMBOL", symbol),
     ])  # fmt: skip
-    partial = np.dtype([(f"r{k}", c.dtype) for k, c in enumerate(stage.combine)], align=True)
-    return TileKernel(symbol, source, state, THREADS, 0, partial.itemsize)
+    partial = item_dtype(stage.combine)
+    needs = needs_of(stage, stage.element.slots, _lanes(stage), outputs=False) if aligned else None
+    return TileKernel(symbol, source, state, THREADS, 0, partial.itemsize, needs=needs)
 
 
-def _literal(combine: str, dtype: str) -> str:
-    """Return the operator's identity as C++ that needs no header."""
-    value = ops.identity(combine, np.dtype(dtype))
-    cpp = DTYPES[dtype].cpp
-    if dtype == "float32":
-        return f"__int_as_float({int(value.view(np.int32))})"
-    if dtype == "float64":
-        return f"__longlong_as_double({int(value.view(np.int64))}ll)"
-    if dtype == "int64":  # its least value has no literal
-        return f"(long long){int(value) % 2**64}ull"
-    suffix = "ull" if dtype == "uint64" else ""
-    return f"({cpp}){int(value)}{suffix}"
-
-
-def _each(stage: Stage, line: str) -> str:
-    return "".join("  " + line.replace("#", str(at)) + "\n" for at in range(len(stage.combine)))
-
-
-def _item_functions(stage: Stage) -> str:
-    identity = "".join(
-        f"  a.r{at} = {_literal(one.op, one.dtype)};\n" for at, one in enumerate(stage.combine)
+def _combined(stage: Stage) -> str:
+    return "".join(
+        f"// a.r{at} = {one.op} over all r{at}\n" for at, one in enumerate(stage.combine)
     )
-    combine = ""
-    for at, one in enumerate(stage.combine):
-        code = expression(one.op, [f"a.r{at}", f"b.r{at}"], [one.dtype] * 2, one.dtype)
-        combine += f"  r.r{at} = {code};  // {one.op}\n"
-    shuffle = _each(stage, "a.r# = from_lane(a.r#, distance);")
-    fresh = _each(stage, "a.r# = fresh(&p->r#);")
-    head = "__device__ __forceinline__ Item"
-    return (
-        f"{head} identity() {{\n  Item a;\n{identity}  return a;\n}}\n"
-        f"{head} combine(const Item& a, const Item& b) {{\n  Item r;\n{combine}  return r;\n}}\n"
-        f"{head} from_lane(Item a, int distance) {{\n{shuffle}  return a;\n}}\n"
-        f"{head} fresh(const Item* p) {{\n  Item a;\n{fresh}  return a;\n}}\n"
-    )
+
+
+_PLACE = "  const long long position = {};\n"
 
 
 def _one(stage: Stage, state: StateLayout) -> str:
     """Write the element function at an index, for the last leaf."""
     slots = stage.element.slots
-    rank = state.rank
-    loads = "".join(load_text(stage, slot, rank) for slot in slots)
+    loads = "".join(load_text(stage, slot) for slot in slots)
     return (
         "__device__ __forceinline__ Item one(const State& s, const long long i) {\n"
-        f"{index_text(rank, narrow=state.narrow) if rank else ''}  Item b;\n{loads}"
+        f"{_PLACE.format('i') if places(stage.element) else ''}"
+        f"{index_text(stage, state.rank)}  Item b;\n{loads}"
         f"{program_text(stage.element, 'b.r{at} = {value};')}  return b;\n}}\n"
     )
 
@@ -188,53 +177,41 @@ def _lanes(stage: Stage) -> int:
 
 
 def _unroll(stage: Stage) -> int:
-    """Return how many vectors of each input are in flight.
+    """Return how many vectors of each input are in flight: at most 128 bytes of all together.
 
-    Eight of one or two inputs measured best (docs/performance.md); index maps need the registers.
+    Eight of one float32 input measured best (docs/performance.md); index maps need the registers.
     """
     slots = stage.element.slots
     if stage.strided or by_layout(stage, slots, "gathered"):
         return 1
-    return 8 if len(by_layout(stage, slots, "linear")) <= 2 else 4
+    dtypes = [stage.inputs[slot].dtype for slot in by_layout(stage, slots, "linear")]
+    step = _lanes(stage) * sum(np.dtype(dtype).itemsize for dtype in dtypes)
+    return max(1, min(8, 128 // max(step, 1)))
 
 
-def _bounds(stage: Stage) -> str:
-    """Return the launch bounds.
-
-    A light map over one input fits 32 registers, so that 8 blocks of 256 fill a multiprocessor;
-    at 34 (an epilogue that divides) 6 fit, which measured 7 % slower. Heavier maps would spill.
-    """
-    light = (
-        _lanes(stage) == LANES
-        and len(stage.combine) == len(by_layout(stage, stage.element.slots, "linear")) == 1
-        and all(i.layout in ("linear", "fixed") for i in stage.inputs)
-        and len(stage.element.instrs) <= 4
-        and all(np.dtype(i.dtype).itemsize <= 4 for i in stage.element.instrs)
-        and not any(ops.OPS[i.op].ulp for i in stage.element.instrs if i.op in ops.OPS)
-    )
-    return f"{THREADS}, 8" if light else f"{THREADS}"
-
-
-def _kernel(stage: Stage, state: StateLayout) -> str:
+def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
+    # Asked for two blocks a multiprocessor, the compiler takes the registers that it needs; asked
+    # for nothing, it stops at 40 or 48 for the sake of occupancy and spills.
     assert stage.finish is not None
     slots = stage.element.slots
     lanes = _lanes(stage)
     steps = LEAF // (THREADS * lanes)
     vector = "".join([
-        vector_loads(stage, slots, "begin", ""),
-        index_begin(state.rank, "begin", state.narrow),
+        vector_loads(stage, slots, "begin"),
+        index_text(stage, state.rank, "begin"),
+        strided_loads(stage, slots, state.rank, aligned),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         "    Item b;\n",
-        element_values(stage, slots, state.rank),
+        _PLACE.format("begin + k") if places(stage.element) else "",
+        element_values(stage, slots),
         program_text(stage.element, "b.r{at} = {value};", "    "),
         "    lane[k] = combine(lane[k], b);\n",
-        index_next(state.rank),
         "  }\n",
     ])  # fmt: skip
-    finish_loads = "".join(load_text(stage, slot, 0) for slot in stage.finish.slots)
-    bounds = f"__launch_bounds__({_bounds(stage)})"
+    finish_loads = single_index(stage, stage.finish.slots)
+    finish_loads += "".join(load_text(stage, slot) for slot in stage.finish.slots)
     return "".join([
-        f'extern "C" __global__ void {bounds} SYMBOL(const State s) {{\n',
+        f'extern "C" __global__ void __launch_bounds__({THREADS}, 2) SYMBOL(const State s) {{\n',
         f"  constexpr int V = {lanes};\n",
         "  Item whole = identity();\n",
         f"  const int rounds = s.n < {LARGE} ? 1 : {LARGE_LEAF // LEAF};\n",

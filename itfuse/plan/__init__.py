@@ -8,7 +8,7 @@ from typing import Any
 
 from itfuse.config import setting
 from itfuse.errors import NeedsBuffer
-from itfuse.expr import Node, text, toposort
+from itfuse.expr import Node
 from itfuse.ops import INPUT
 from itfuse.plan.fuse import Layouts, fuse
 from itfuse.plan.primitives import choose
@@ -16,6 +16,7 @@ from itfuse.plan.simplify import simplify
 from itfuse.plan.stages import Input, Instr, Note, Output, Plan, Program, Stage
 from itfuse.plan.verify import verify
 from itfuse.plan.views import push_views
+from itfuse.wording import text, toposort
 
 STEPS = ("simplify", "views", "fuse", "choose")
 

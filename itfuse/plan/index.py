@@ -191,3 +191,25 @@ def contiguous_strides(shape: Shape, itemsize: int) -> tuple[int, ...]:
         strides.append(step)
         step *= size
     return tuple(reversed(strides))
+
+
+VECTOR_STEPS = range(-1, 5)
+"""Elements from one to the next along a row for which kernels load vectors."""
+
+
+def inner_step(strides: Sequence[int], itemsize: int) -> int | None:
+    """Return the last stride in elements if it is one of `VECTOR_STEPS`."""
+    step, rest = divmod(strides[-1], itemsize)
+    return step if rest == 0 and step in VECTOR_STEPS else None
+
+
+TURN = 32
+"""Least length of two axes of which squares are turned through shared memory."""
+
+
+def turned_axis(dims: Shape, strides: Sequence[int], itemsize: int) -> int | None:
+    """Return the axis along which elements lie side by side if it is worth turning, or None."""
+    for axis in range(len(dims) - 1):
+        if strides[axis] == itemsize and min(dims[axis], dims[-1]) >= TURN:
+            return axis
+    return None

@@ -81,6 +81,12 @@ STRATEGIES: tuple[Strategy, ...] = (
              "any fused map before the reduction through one TransformIterator"),
     Strategy("blocks", "cpu", "transform", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "reduce", _never, "cache-sized blocks of NumPy"),
+    Strategy("tile", "cuda", "rows", _never,
+             "whole rows on chip, each walked as often as the expression needs"),
+    Strategy("tile", "cuda", "columns", _never,
+             "threads along the kept axes, in the same fixed order: nothing is transposed"),
+    Strategy("blocks", "cpu", "rows", _never, "blocks of whole rows of NumPy"),
+    Strategy("blocks", "cpu", "columns", _never, "blocks of whole rows of NumPy"),
 )
 # fmt: on
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from itfuse import ops
 from itfuse.expr import Node, Shape
+from itfuse.plan.order import column_class, row_class
 
 
 @dataclass(frozen=True)
@@ -22,15 +25,16 @@ class Instr:
     Attributes
     ----------
     op : str
-        A row of the op table, or `load` (element of input `slot`), `gather` (element of input
-        `slot` at the byte offset that its operand gives), `scalar` (runtime scalar `slot`) or
-        `combined` (result `slot` of the stage's combine).
+        A row of the op table, or `load` (element of input `slot`), `scalar` (runtime scalar
+        `slot`), `constant` (the integer `slot`), `position` (place of the element among those that
+        are reduced together), `combined` (field `slot` of what the phase combined) or `row` (value
+        `slot` of the row, from an earlier phase).
     args : tuple of int
         Positions of the operands.
     dtype : str
         Dtype of the value; it is rounded or wrapped to it at once.
     slot : int
-        Index into the stage's inputs or combined values; -1 for an op.
+        Index into the stage's inputs, combined fields or row values; -1 for an op.
     """
 
     op: str
@@ -59,10 +63,48 @@ class Program:
 
 @dataclass(frozen=True)
 class Combine:
-    """One associative operator of a reduction: a reduction row, and the accumulator's dtype."""
+    """One associative operator of a reduction.
+
+    Attributes
+    ----------
+    op : str
+        The row of the operator, or of a fold.
+    dtype : str
+        Dtype of what is combined; for a fold, of its first field.
+    """
 
     op: str
     dtype: str
+
+    @cached_property
+    def fields(self) -> tuple[tuple[str, Any], ...]:
+        """Dtype name and identity of every field of the accumulator; usually one."""
+        return ops.fields(self.op, self.dtype)
+
+
+def fields(combine: tuple[Combine, ...]) -> tuple[tuple[str, Any], ...]:
+    """Return dtype name and identity of every field of several operators, in order."""
+    return tuple(field for one in combine for field in one.fields)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One walk over the rows of a `rows` stage.
+
+    Attributes
+    ----------
+    element : Program
+        Inputs and row values of earlier phases -> the fields to combine; in the last phase, then
+        the elements to write.
+    combine : tuple of Combine
+        How the fields combine.
+    finish : Program or None
+        Combined fields, inputs and earlier row values -> further row values.
+    """
+
+    element: Program
+    combine: tuple[Combine, ...]
+    finish: Program | None
 
 
 @dataclass(frozen=True)
@@ -73,7 +115,7 @@ class Input:
     ----------
     kind : str
         `array`; `iota`, a number made from the index; `scalar`, a runtime value in the state
-        block; or `carried`, one element that an earlier stage left on the device.
+        block; or `carried`, what an earlier stage left on the device.
     dtype : str
         Dtype of an element.
     layout : str
@@ -83,10 +125,17 @@ class Input:
     source : Node or (int, int)
         The leaf, or (stage, output) of a carried value. Not part of the key.
     strides : tuple of int
-        For `strided`: step in bytes along each of the stage's `dims`; for `index` in numbers.
-        Not part of the key.
+        For `strided`: step in bytes along each of the stage's `dims`. Not part of the key.
     elements : int
-        Distinct elements read, as far as strides tell. Not part of the key.
+        Distinct elements read. Not part of the key.
+    inner : int or None
+        For `strided`: elements from one to the next along the last of `dims`, if -1 to 4, so that
+        vectors can be loaded.
+    turned : int or None
+        For `strided`: the axis of `dims`, not the last, along which it is contiguous, if both are
+        long enough to be worth turning squares of it.
+    moves : tuple of bool
+        For `strided` and `index`: whether it moves along each of the stage's `dims`.
     offset : int
         Bytes from the source's first element to the first one read; the first number of an iota.
         Not part of the key.
@@ -98,6 +147,9 @@ class Input:
     source: Node | tuple[int, int]
     strides: tuple[int, ...] = ()
     elements: int = 1
+    inner: int | None = None
+    turned: int | None = None
+    moves: tuple[bool, ...] = ()
     offset: int = 0
 
     @property
@@ -168,13 +220,14 @@ class Stage:
     Attributes
     ----------
     primitive : str
-        A row of plan/primitives.py: `transform` or `reduce`.
+        A row of plan/primitives.py: `transform`, `reduce`, `rows` or `columns`.
     element : Program
         The fused map before: inputs at an index -> values.
     combine : tuple of Combine
         For a reduction: how the element's results combine, one each.
     finish : Program or None
-        For a reduction: the fused map after: combined values -> outputs.
+        For a reduction: the fused map after: combined values -> outputs. For `rows` and `columns`
+        these three are of the last phase.
     inputs, outputs : tuple
         What is read and written.
     shape : tuple of int
@@ -183,6 +236,14 @@ class Stage:
         The domain with axes merged wherever every input allows it; one axis when all are linear.
     strategy : str
         How the engine runs it; empty before it is chosen.
+    axes : tuple of int
+        For `rows` and `columns`: the axes of `shape` that are reduced. Not part of the key.
+    kept : int
+        For `rows` and `columns`: how many of `dims` are not reduced; these come first.
+    before : tuple of Phase
+        For `rows`: the phases before the last.
+    written : tuple of int
+        For `rows` and `columns`: the row values that are outputs, after the element outputs.
     """
 
     primitive: str
@@ -194,6 +255,43 @@ class Stage:
     shape: Shape
     dims: Shape
     strategy: str = ""
+    axes: tuple[int, ...] = ()
+    kept: int = 0
+    before: tuple[Phase, ...] = ()
+    written: tuple[int, ...] = ()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """All walks over the rows, the last included."""
+        return (*self.before, Phase(self.element, self.combine, self.finish))
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether it is one of the primitives with rows."""
+        return self.primitive in ("rows", "columns")
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return math.prod(self.dims[: self.kept])
+
+    @property
+    def length(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.dims[self.kept :])
+
+    @cached_property
+    def size_class(self) -> tuple[object, ...]:
+        """How rows are shared out among threads; kernels know it, so it is part of the key."""
+        if self.primitive == "columns":
+            return column_class(self.length, self.rows)
+        walks = bool(self.before) or self.element_outputs > 0
+        return row_class(self.length, walks) if self.by_rows else ()
+
+    @property
+    def element_outputs(self) -> int:
+        """How many of the outputs have an element for each of the domain."""
+        return len(self.outputs) - len(self.written) if self.by_rows else len(self.outputs)
 
     @cached_property
     def key(self) -> Key:
@@ -205,9 +303,11 @@ class Stage:
                 self.element,
                 self.combine,
                 self.finish,
-                tuple((i.kind, i.dtype, i.layout) for i in self.inputs),
+                tuple((i.kind, i.dtype, i.layout, i.inner, i.turned, i.moves) for i in self.inputs),
                 tuple(o.dtype if not o.strides else o.dtype + " strided" for o in self.outputs),
-                (len(self.dims), self.narrow) if self.strided else 1,
+                len(self.dims) if self.strided else 1,
+                self.wide,
+                *((self.kept, self.before, self.written, self.size_class) if self.by_rows else ()),
             )
         )
 
@@ -217,9 +317,12 @@ class Stage:
         return any(i.mapped for i in self.inputs) or any(o.strides for o in self.outputs)
 
     @property
-    def narrow(self) -> bool:
-        """Whether 32 bits hold every index of the domain, with one to spare for `dividers`."""
-        return self.size < 1 << 31
+    def wide(self) -> bool:
+        """Whether indices need 64 bits: 2**31 elements, or as many bytes from one to the next."""
+        steps = [abs(step) for i in self.inputs if i.mapped for step in i.strides]
+        steps += [abs(step) for o in self.outputs for step in o.strides]
+        # A margin for the last block, whose threads count past the end.
+        return max([self.size + (1 << 16), *steps]) >= 1 << 31
 
     @cached_property
     def dividers(self) -> tuple[int, ...]:

@@ -5,10 +5,12 @@ A failure is a fault in itfuse, never in the user's code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from itfuse.errors import PlanError
 from itfuse.expr import template_of
 from itfuse.ops import OPS
-from itfuse.plan.stages import Plan, Program, Stage
+from itfuse.plan.stages import Plan, Program, Stage, fields
 
 
 def _demand(condition: bool, what: str) -> None:
@@ -16,7 +18,13 @@ def _demand(condition: bool, what: str) -> None:
         raise PlanError(f"the planner made an inconsistent plan: {what}; please report this")
 
 
-def _check_program(program: Program, stage: Stage, where: str) -> None:
+def _check_program(
+    program: Program,
+    stage: Stage,
+    where: str,
+    given: Sequence[str] = (),
+    rows: Sequence[str] = (),
+) -> None:
     for at, instr in enumerate(program.instrs):
         _demand(all(arg < at for arg in instr.args), f"{where}: value used before it is made")
         if instr.op in ("load", "scalar", "gather"):
@@ -26,15 +34,54 @@ def _check_program(program: Program, stage: Stage, where: str) -> None:
             _demand((source.kind == "scalar") == (instr.op == "scalar"), f"{where}: wrong load")
             gathered = source.layout == "gathered"
             _demand(gathered == (instr.op == "gather"), f"{where}: wrong gather")
-            places = [program.instrs[arg].dtype for arg in instr.args]
-            _demand(places == ["int64"] * gathered, f"{where}: a place is no int64")
+            offsets = [program.instrs[arg].dtype for arg in instr.args]
+            _demand(offsets == ["int64"] * gathered, f"{where}: a place is no int64")
         elif instr.op == "combined":
-            _demand(stage.combine[instr.slot].dtype == instr.dtype, f"{where}: wrong accumulator")
+            _demand(given[instr.slot] == instr.dtype, f"{where}: wrong accumulator")
+        elif instr.op == "row":
+            _demand(rows[instr.slot] == instr.dtype, f"{where}: wrong row value")
+        elif instr.op in ("constant", "position"):
+            _demand(not instr.args, f"{where}: a leaf with operands")
         else:
             op = OPS[instr.op]
             operands = [program.instrs[arg].dtype for arg in instr.args]
             _demand(len(operands) == op.arity, f"{where}: {op.name} of {len(operands)} operands")
             _demand(bool(template_of(op, operands, instr.dtype)), f"{where}: no code: {op.name}")
+
+
+def _single(stage: Stage, where: str) -> tuple[str, ...]:
+    """Check a stage without rows and return the dtypes of what it makes."""
+    _check_program(stage.element, stage, where)
+    made = stage.element.result_dtypes
+    if stage.primitive != "reduce":
+        _demand(all(o.size == stage.size for o in stage.outputs), f"{where}: shapes")
+        return made
+    given = tuple(name for name, _ in fields(stage.combine))
+    _demand(made == given, f"{where}: accumulators")
+    _demand(stage.finish is not None, f"{where}: a reduction without a finish")
+    assert stage.finish is not None
+    _check_program(stage.finish, stage, f"finish of {where}", given)
+    return stage.finish.result_dtypes
+
+
+def _phases(stage: Stage, where: str) -> tuple[str, ...]:
+    """Check a stage with rows and return the dtypes of what it makes."""
+    rows: list[str] = []
+    elements: tuple[str, ...] = ()
+    for phase in stage.phases:
+        _check_program(phase.element, stage, where, (), rows)
+        made = phase.element.result_dtypes
+        given = tuple(name for name, _ in fields(phase.combine))
+        _demand(not elements, f"{where}: elements are written before the last phase")
+        _demand(made[: len(given)] == given, f"{where}: accumulators")
+        elements = made[len(given) :]
+        if phase.finish is not None:
+            _check_program(phase.finish, stage, f"finish of {where}", given, rows)
+            rows += phase.finish.result_dtypes
+    _demand(len(elements) == stage.element_outputs, f"{where}: outputs")
+    sizes = [stage.size] * len(elements) + [stage.rows] * len(stage.written)
+    _demand([o.size for o in stage.outputs] == sizes, f"{where}: shapes")
+    return (*elements, *(rows[at] for at in stage.written))
 
 
 def verify(plan: Plan) -> Plan:
@@ -46,16 +93,8 @@ def verify(plan: Plan) -> Plan:
         Naming what does not fit.
     """
     for s, stage in enumerate(plan.stages):
-        _check_program(stage.element, stage, f"pass {s + 1}")
-        made = stage.element.result_dtypes
-        if stage.primitive == "reduce":
-            _demand(made == tuple(c.dtype for c in stage.combine), f"pass {s + 1}: accumulators")
-            _demand(stage.finish is not None, f"pass {s + 1}: a reduction without a finish")
-            assert stage.finish is not None
-            _check_program(stage.finish, stage, f"finish of pass {s + 1}")
-            made = stage.finish.result_dtypes
-        else:
-            _demand(all(o.size == stage.size for o in stage.outputs), f"pass {s + 1}: shapes")
+        where = f"pass {s + 1}"
+        made = _phases(stage, where) if stage.by_rows else _single(stage, where)
         _demand(made == tuple(o.dtype for o in stage.outputs), f"pass {s + 1}: output dtypes")
         for i in stage.inputs:
             if i.kind == "carried":

@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 
 from itfuse import expr
-from itfuse.expr import Node, Shape, make, toposort
+from itfuse.expr import Node, Shape, make
+from itfuse.form import Fixed
 from itfuse.ops import (
+    CONSTANT,
     ELEMENTWISE,
     GATHER,
     INDEX,
@@ -31,7 +33,7 @@ from itfuse.ops import (
     IOTA,
     OPS,
     PLACE,
-    REDUCTION,
+    POSITION,
     RESHAPE,
     SCALAR,
     STRIDED,
@@ -49,6 +51,7 @@ from itfuse.plan.index import (
     merge_axes,
     unravel,
 )
+from itfuse.wording import toposort
 
 Row = Form | Node
 _INT64 = np.dtype(np.int64)
@@ -167,7 +170,7 @@ class _Resolver:
 
     def _step(self, node: Node, index: Index) -> Steps:  # noqa: PLR0912 - one case a kind
         op = node.op
-        if op is SCALAR:
+        if op in (SCALAR, CONSTANT, POSITION):
             return node
         if node.shape == () and index.domain != ():
             return (yield node, Index((), ()))
@@ -197,20 +200,25 @@ class _Resolver:
             row = self._linear(index, node.shape, node.arg.steps)
             return _value(_plus(row, node.arg.offset, index.domain), index.domain)
         source = node
-        if op.kind == REDUCTION:
+        if op.reduces:
             inner = node.srcs[0]
-            while node.shape == () and inner.op is RESHAPE:  # in the same order
+            # The whole of one operand is reduced in row-major order, whatever its shape.
+            free = node.shape == () and len(node.srcs) == 1
+            while free and inner.op is RESHAPE:
                 inner = inner.srcs[0]
-            everything = Index(inner.shape, grouped(inner.shape, inner.shape))
-            if node.shape == ():
-                everything = self.whole(inner.shape)
-            inner = _filled((yield inner, everything), everything.domain)
-            source = make(op, (inner,), node.dtype, node.shape, node.arg)
+            whole = self.whole(inner.shape) if free else _everything(inner.shape)
+            srcs, axes = [], node.arg
+            for src in (inner, *node.srcs[1:]):
+                srcs.append(_filled((yield src, whole), whole.domain))
+            if free:
+                axes = tuple(range(len(whole.domain)))
+            source = make(op, tuple(srcs), node.dtype, node.shape, axes)
             if node.shape == ():
                 return source
+            source, index = _as_rows(source, index)
         strides = node.arg.strides if op is INPUT else contiguous_strides(
             node.shape, node.dtype.itemsize)  # fmt: skip
-        if _is_identity(node.shape, index):
+        if _is_identity(source.shape, index):
             return source
         place = self._linear(index, node.shape, strides)
         if isinstance(place, Form):
@@ -260,6 +268,32 @@ class _Resolver:
         return _sum(index.domain, tuple(digits), merged)
 
 
+def _everything(shape: Shape) -> Index:
+    return Index(shape, grouped(shape, shape))
+
+
+def _as_rows(node: Node, index: Index) -> tuple[Node, Index]:
+    """Return a reduction along axes with them kept, where that is how the index repeats it.
+
+    `x.mean(1)[:, None]` is `x.mean(1, keepdims=True)`: a value of the rows that it belongs to.
+    """
+    full = node.srcs[0].shape
+    if index.flat or len(index.domain) != len(full) or len(node.shape) == len(full):
+        return node, index
+    rank = len(full)
+    kept = [axis for axis in range(rank) if axis not in node.arg]
+    for axis, row in zip(kept, index.rows, strict=True):
+        if row != (constant(0, rank) if full[axis] == 1 else along(axis, rank)):
+            return node, index
+        if index.domain[axis] != full[axis]:
+            return node, index
+    shape = tuple(1 if axis in node.arg else size for axis, size in enumerate(full))
+    rows = tuple(
+        constant(0, rank) if size == 1 else along(axis, rank) for axis, size in enumerate(shape)
+    )
+    return make(node.op, node.srcs, node.dtype, shape, node.arg), Index(index.domain, rows)
+
+
 def _repeated(own: Shape, shape: Shape) -> tuple[int, ...]:
     return aligned_strides(own, contiguous_strides(own, 1), shape)
 
@@ -295,11 +329,12 @@ def _filled(node: Node, domain: Shape) -> Node:
 
 
 def _number(value: int) -> Node:
-    return expr.scalar(value, _INT64)
+    """Return a scalar that no call of the plan changes."""
+    return make(SCALAR, (), _INT64, (), Fixed(np.int64(value)))
 
 
 def _arithmetic(name: str, node: Node, value: int) -> Node:
-    return expr.elementwise(OPS[name], (node, _number(value).arg))
+    return expr.elementwise(OPS[name], (node, _number(value)))
 
 
 def _value(row: Row, domain: Shape) -> Node:
@@ -341,8 +376,8 @@ def bounds_checks(roots: tuple[Node, ...]) -> tuple[Node, ...]:
     checks = []
     for node in toposort(roots):
         if node.op is OPS["wrap_index"]:
-            index, size = node.srcs[0], node.srcs[1].arg
-            low = expr.elementwise(OPS["less"], (index, -size))
+            index, size = node.srcs
+            low = expr.elementwise(OPS["less"], (index, expr.elementwise(OPS["negative"], (size,))))
             high = expr.elementwise(OPS["greater_equal"], (index, size))
             wrong = expr.elementwise(OPS["logical_or"], (low, high))
             checks.append(expr.reduction(OPS["any"], wrong))

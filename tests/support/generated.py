@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import Array, engines, ops
+from itfuse import Array, engines
 from itfuse.cache import digest
 from itfuse.dtypes import DTYPES
 from itfuse.expr import Memory
@@ -22,7 +22,7 @@ from itfuse.lower.cpp import Lowered, lower
 from itfuse.lower.tile import TileKernel
 from itfuse.plan import make_plan
 from itfuse.plan.fuse import Layouts
-from itfuse.plan.stages import Plan, Stage
+from itfuse.plan.stages import Plan, Stage, fields
 from support.host_cpp import HostError, HostLibrary
 
 GUARD = 64
@@ -52,8 +52,11 @@ class HostEngine:
 
     def __init__(self, plans: Iterable[Plan]) -> None:
         self.stages = {digest(s): s for plan in plans for s in plan.stages}
-        self.lowered = {key: lower(stage, f"h_{key}") for key, stage in self.stages.items()}
-        self.tiles: dict[str, TileKernel] = {}
+        self.lowered = {
+            key: lower(stage, f"h_{key}") for key, stage in self.stages.items() if not stage.by_rows
+        }
+        self.tiles: dict[str, list[TileKernel]] = {}
+        self.ran = {True: 0, False: 0}  # launches of aligned and of other variants
         sources = []
         for key, stage in self.stages.items():
             source = self.lowered[key].source
@@ -61,8 +64,9 @@ class HostEngine:
                 source += _map_at(stage, self.lowered[key])
             sources.append(source)
             if stage.strategy == "tile":
-                tile = self.tiles[key] = lower_tile(stage, f"h_{key}")
-                sources.append(tile.source + f"ITF_HOST_LAUNCH({tile.symbol}, State)\n")
+                variants = [lower_tile(stage, f"h_{key}_{'na'[ok]}", bool(ok)) for ok in (1, 0)]
+                self.tiles[key] = variants
+                sources += [t.source + f"ITF_HOST_LAUNCH({t.symbol}, State)\n" for t in variants]
         self.library = HostLibrary(unit(sources))
 
     def run(self, plan: Plan, *expressions: Array, out: Any = None) -> tuple[Any, ...]:
@@ -95,7 +99,7 @@ class HostEngine:
         item = struct_of(stage.element.result_dtypes)
         if stage.primitive == "reduce":
             assert stage.finish is not None
-            init = tuple(ops.identity(one.op, np.dtype(one.dtype)) for one in stage.combine)
+            init = tuple(neutral for _, neutral in fields(stage.combine))
             got = self.library.reduce(
                 lowered.name, lowered.state.pack(stage, raw), stage.size, item, init,
                 lowered.finish_state.pack(stage, raw), struct_of(stage.finish.result_dtypes),
@@ -112,11 +116,12 @@ class HostEngine:
             out[...] = got[f"r{at}"].reshape(out.shape)
 
     def _tile(
-        self, tile: TileKernel, stage: Stage, operands: list[Any], outputs: list[Any]
+        self, variants: list[TileKernel], stage: Stage, operands: list[Any], outputs: list[Any]
     ) -> None:
         """Run the kernel twice: other alignments, another filling, another grid."""
         raw = _addresses(stage, operands)
-        count = tile.spans(stage.size)
+        tile = variants[0]
+        count = tile.spans(stage)
         partial = np.empty(count * tile.partial, "u1")
         finished = np.zeros(1, "u4")
         extra = (partial.ctypes.data, finished.ctypes.data) if tile.partial else ()
@@ -129,6 +134,8 @@ class HostEngine:
                 for room, out, (low, _) in zip(rooms, outputs, spans, strict=True)
             ]
             places = [room.ctypes.data + at for room, at in zip(rooms, starts, strict=True)]
+            tile = variants[0] if variants[0].fits(stage, raw, places) else variants[1]
+            self.ran[tile.needs is not None] += 1
             state = tile.state.pack(stage, raw, places, extra)
             # A reduction's grid may be smaller than its leaves are many.
             grid = min(count, 2) if tile.partial and shift else count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import threading
 from typing import Any
 
@@ -13,6 +14,27 @@ from itfuse.expr import Memory
 _INSTALL = "pip install 'itfuse[cu13]' (or [cu12] for a CUDA 12 driver)"
 _engines: dict[str, Any] = {}
 _lock = threading.Lock()
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked, _lock  # noqa: PLW0603
+    # CUDA that was initialised does not survive a fork; a probe alone initialises it.
+    _forked = _forked or bool(_engines) or (_probe.cache_info().currsize > 0 and not _probe()[0])
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _refuse_forked() -> None:
+    if _forked:
+        raise DeviceError(
+            "this process was forked from one that had used the GPU, and CUDA does not survive a "
+            "fork; start processes with multiprocessing.get_context('spawn'), or fork before "
+            "the first use of the GPU"
+        )
 
 
 @functools.cache
@@ -48,13 +70,12 @@ def _probe() -> tuple[str, dict[str, str]]:
             f"{properties['minor']}, "
             f"{properties['totalGlobalMem'] / 2**30:.0f} GiB"
         )
-    try:
-        compute = importlib.import_module("cuda.compute")
-        found["cuda-cccl"] = importlib.import_module("importlib.metadata").version("cuda-cccl")
-    except Exception as why:
-        return f"cuda.compute cannot be imported ({why}); {_INSTALL}", found
-    if not compute._BINDINGS_AVAILABLE:
-        return f"cuda.compute finds no bindings for this CUDA version; {_INSTALL}", found
+    metadata = importlib.import_module("importlib.metadata")
+    for package in ("cuda-cccl", "cuda-core"):  # imported when something is compiled with them
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return f"{package} is not installed; {_INSTALL}", found
     return "", found
 
 
@@ -84,6 +105,7 @@ def engine(device: str) -> Any:
     DeviceError
         Saying what was found and what to do, if no GPU can be used.
     """
+    _refuse_forked()
     made = _engines.get(device)
     if made is None:
         reason, _ = _probe()
@@ -102,23 +124,36 @@ def upload(array: Any, device: str) -> Any:
         return cupy.asarray(array)
 
 
-def wrap(obj: Any) -> tuple[Any, Memory]:
-    """Return a CuPy array over the memory of `obj` (no copy), and where it lies."""
+_cupy: Any = None
+_NAMES = [f"cuda:{number}" for number in range(64)]
+
+
+def _import_cupy(obj: Any) -> Any:
+    global _cupy  # noqa: PLW0603
     reason, _ = _probe()
     if reason:
         raise DeviceError(
             f"a {type(obj).__module__}.{type(obj).__name__} is a device array, and "
             f"the cuda engine cannot run: {reason}"
         )
-    cupy = importlib.import_module("cupy")
+    _cupy = importlib.import_module("cupy")
+    return _cupy
+
+
+def wrap(obj: Any) -> tuple[Any, Memory]:
+    """Return a CuPy array over the memory of `obj` (no copy), and where it lies."""
+    _refuse_forked()
+    cupy = _cupy or _import_cupy(obj)
     array = obj
     if not isinstance(obj, cupy.ndarray):
         array = (
             cupy.asarray(obj) if hasattr(obj, "__cuda_array_interface__") else cupy.from_dlpack(obj)
         )
-    memory = Memory(f"cuda:{array.device.id}", array.data.ptr, array.strides)
+    data, strides = array.data, array.strides
+    memory = Memory(_NAMES[data.device_id], data.ptr, strides)
     itemsize = array.dtype.itemsize
-    if any(place % itemsize for place in (memory.pointer, *memory.strides)):
+    # An address is a multiple of the size unless somebody made it so by hand.
+    if memory.pointer % itemsize or any(step % itemsize for step in strides):
         raise Unsupported(
             f"an array of {array.dtype} at {memory.pointer:#x} with strides "
             f"{memory.strides} is not aligned to its elements; copy it first"

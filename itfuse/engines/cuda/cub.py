@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cuda.compute as cc
@@ -16,12 +16,13 @@ import numpy as np
 from cuda.compute import types as cc_types
 from cuda.compute.op import RawOp
 
-from itfuse import ops
+from itfuse import disk, ops
+from itfuse.cache import FORMAT
 from itfuse.dtypes import DTYPES
 from itfuse.engines.cuda import compile as nvrtc
 from itfuse.errors import CompileError, ItfuseError
 from itfuse.lower.cpp import Lowered
-from itfuse.plan.stages import Stage
+from itfuse.plan.stages import Stage, fields
 
 
 class Pointer:
@@ -82,11 +83,12 @@ def _value_type(names: Sequence[str], label: str) -> Any:
 
 
 def _init(stage: Stage) -> Any:
-    values = [ops.identity(one.op, np.dtype(one.dtype)) for one in stage.combine]
+    members = fields(stage.combine)
+    values = [neutral for _, neutral in members]
     if len(values) == 1:
         return np.array(values)
-    fields = {f"r{at}": np.dtype(one.dtype) for at, one in enumerate(stage.combine)}
-    return cc.gpu_struct(fields, name="Item")(*values)
+    kinds = {f"r{at}": np.dtype(name) for at, (name, _) in enumerate(members)}
+    return cc.gpu_struct(kinds, name="Item")(*values)
 
 
 class CubBuilt:
@@ -100,6 +102,8 @@ class CubBuilt:
         self.lowered = lowered
         self.arch = arch
         self.capability = capability
+        # Serialized builds differ from process to process; what they were made of does not.
+        self._key = (FORMAT, "cub", arch, repr(stage.key.parts), lowered.source)
         self._local = threading.local()
         self._local.call = self._build(stage)
 
@@ -140,6 +144,17 @@ class CubBuilt:
                 self.lowered.source,
                 str(why),
             ) from why
+
+    def algorithm(self, make: Callable[[], Any]) -> Any:
+        """Return the algorithm that `make` builds, or the one that was kept."""
+        made: list[Any] = []
+
+        def build() -> bytes:
+            made.append(make())
+            return bytes(cc.serialize(made[0]))
+
+        blob = disk.compiled(self._key, nvrtc.versions(), build)
+        return made[0] if made else cc.deserialize(blob)
 
     def op(self, role: str, state: bytes = b"") -> Any:
         """Return the stage's function `role` with this state."""
@@ -202,8 +217,10 @@ class _Transform:
             index = cc.CountingIterator(np.int64(0))
             self.source = {"d_in": cc.TransformIterator(index, element, item)}
             self.op = built.op("copy")
-        self.algorithm = make(
-            **self.source, d_out=self.target, op=self.op, compute_capability=built.capability
+        self.algorithm = built.algorithm(
+            lambda: make(
+                **self.source, d_out=self.target, op=self.op, compute_capability=built.capability
+            )
         )
 
     def __call__(
@@ -233,6 +250,8 @@ def well_known(stage: Stage) -> str:
     """
     if len(stage.combine) != 1:
         return ""
+    if stage.combine[0].op not in ops.OPS:  # a fold
+        return ""
     dtype = DTYPES[stage.combine[0].dtype]
     return ops.OPS[stage.combine[0].op].well_known if dtype.kind in "iu" else ""
 
@@ -258,16 +277,19 @@ class _Reduce:
         self.target = _outputs(stage)
         # Without an epilogue CUB writes the total itself.
         value = stage.finish.instrs[stage.finish.results[0]]
-        self.plain = len(stage.combine) == len(stage.outputs) == 1 and value.op == "combined"
+        single = len(fields(stage.combine)) == len(stage.outputs) == 1
+        self.plain = single and value.op == "combined"
         if not self.plain:
             finish = built.op("finish", bytes(self.finish.size))
             self.target = cc.TransformIterator(self.target, finish, item, is_input=False)
-        self.algorithm = cc.make_reduce_into(
-            d_in=self.source,
-            d_out=self.target,
-            op=self.op,
-            h_init=self.init,
-            compute_capability=built.capability,
+        self.algorithm = built.algorithm(
+            lambda: cc.make_reduce_into(
+                d_in=self.source,
+                d_out=self.target,
+                op=self.op,
+                h_init=self.init,
+                compute_capability=built.capability,
+            )
         )
 
     def __call__(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import cupy
 
 from itfuse.cache import digest
-from itfuse.engines.cuda.cub import CubBuilt
+from itfuse.engines.cuda.fast import CudaReady
+from itfuse.engines.cuda.scratch import is_capturing, keep
 from itfuse.engines.cuda.tile import TileBuilt
 from itfuse.errors import DeviceError
 from itfuse.expr import Memory
@@ -17,9 +19,14 @@ from itfuse.lower import lower_tile
 from itfuse.lower.cpp import lower
 from itfuse.plan.stages import Stage
 
+if TYPE_CHECKING:
+    from itfuse.engines.cuda.cub import CubBuilt
+
 
 def _allocate(nbytes: int) -> tuple[int, Any]:
     memory = cupy.cuda.alloc(nbytes)
+    if is_capturing(cupy.cuda.get_current_stream().ptr):
+        keep(memory)
     return memory.ptr, memory
 
 
@@ -52,6 +59,7 @@ class CudaEngine:
     """Runs plans on one GPU through cuda.compute."""
 
     name = "cuda"
+    ready = CudaReady
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -66,8 +74,11 @@ class CudaEngine:
         """Compile a stage for this GPU."""
         name = f"itf_{digest(stage)}"
         if stage.strategy == "tile":
-            return CudaBuilt(TileBuilt(lower_tile(stage, name), self.arch))
-        return CudaBuilt(CubBuilt(stage, lower(stage, name), self.arch))
+            variant = functools.partial(lower_tile, stage, name)
+            return CudaBuilt(TileBuilt(variant, self.arch))
+        # cuda.compute takes a while to import, and the tile kernels do without it.
+        cub = importlib.import_module("itfuse.engines.cuda.cub")
+        return CudaBuilt(cub.CubBuilt(stage, lower(stage, name), self.arch))
 
     def source(self, stage: Stage) -> str:
         """Return the C++ generated for a stage."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import cupy
 from cupy.cuda import driver, function
 
 from itfuse.engines.cuda import compile as nvrtc
+from itfuse.engines.cuda.scratch import scratch
 from itfuse.lower.tile import TileKernel
 from itfuse.plan.stages import Stage
 
 
-class TileBuilt:
-    """A compiled tile kernel on the current device.
+class Loaded:
+    """One variant of a tile kernel, compiled and loaded on the current device.
 
     The driver copies a kernel's argument during the launch call, so each thread reuses one block
     of bytes for it.
@@ -25,43 +27,67 @@ class TileBuilt:
         self.kernel = kernel
         self._module = function.Module()
         self._module.load(nvrtc.cubin(kernel.source, arch))
-        self._function = self._module.get_function(kernel.symbol).ptr
+        self.function = self._module.get_function(kernel.symbol).ptr
         self._local = threading.local()
-        self._most = 0
-        self._finished: dict[int, Any] = {}
+        self.most = 0
         if kernel.partial:
             device = cupy.cuda.Device()
             blocks = driver.occupancyMaxActiveBlocksPerMultiprocessor(
-                self._function, kernel.block, 0
+                self.function, kernel.block, 0
             )
             # A few waves: late blocks even out what early ones left (sum: 1 wave 1 % slower).
-            self._most = 4 * blocks * device.attributes["MultiProcessorCount"]
+            self.most = 4 * blocks * device.attributes["MultiProcessorCount"]
 
-    def _block(self) -> Any:
-        buffer = (ctypes.c_char * self.kernel.state.size)()
-        table = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
-        self._local.block = block = (buffer, table, ctypes.addressof(table))
-        return block
+    def block(self) -> Any:
+        """Return this thread's argument block: its bytes, and the address of the table to it."""
+        try:
+            return self._local.block
+        except AttributeError:
+            buffer = (ctypes.c_char * self.kernel.state.size)()
+            table = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
+            self._local.block = (buffer, table, ctypes.addressof(table))
+            return self._local.block
+
+
+class TileBuilt:
+    """A stage's tile kernel: the aligned variant, and the other from when it is first needed.
+
+    Parameters
+    ----------
+    lower : callable
+        Whether aligned -> kernel.
+    arch : str
+        Architecture of the current device.
+    """
+
+    def __init__(self, lower: Callable[[bool], TileKernel], arch: str) -> None:
+        self._lower, self._arch = lower, arch
+        self.aligned = Loaded(lower(True), arch)
+        self._other: Loaded | None = None
+        self._lock = threading.Lock()
+        self.scratch = scratch(cupy.cuda.Device().id)
+
+    @property
+    def other(self) -> Loaded:
+        """The variant for any addresses."""
+        if self._other is None:
+            with self._lock:
+                if self._other is None:
+                    self._other = Loaded(self._lower(False), self._arch)
+        return self._other
 
     def __call__(
         self, stage: Stage, operands: list[Any], outputs: list[int], stream: int, allocate: Any
     ) -> None:
         """Queue one run; the arguments are those of `CubBuilt`."""
-        kernel = self.kernel
-        block = getattr(self._local, "block", None) or self._block()
-        grid = kernel.spans(stage.size)
-        extra: tuple[int, ...] = ()
+        fits = self.aligned.kernel.fits(stage, operands, outputs)
+        loaded = self.aligned if fits else self.other
+        kernel = loaded.kernel
+        grid = kernel.spans(stage)
+        extra: list[Any] = []
         if kernel.partial:
-            # The scratch goes back to CuPy's pool at once; the pool reuses it in stream order.
-            address, _memory = allocate(grid * kernel.partial)
-            extra = (address, self._counter(stream))
-            grid = min(grid, self._most)
+            *extra, _memory = self.scratch.take(stream, grid * kernel.partial)
+            grid = min(grid, loaded.most)
+        block = loaded.block()
         block[0].raw = kernel.state.pack(stage, operands, outputs, extra)
-        driver.launchKernel(self._function, grid, 1, 1, kernel.block, 1, 1, 0, stream, block[2], 0)
-
-    def _counter(self, stream: int) -> int:
-        """Return the address of this stream's count of finished blocks; a launch leaves it zero."""
-        counter = self._finished.get(stream)
-        if counter is None:
-            counter = self._finished.setdefault(stream, cupy.zeros(1, "uint32"))
-        return int(counter.data.ptr)
+        driver.launchKernel(loaded.function, grid, 1, 1, kernel.block, 1, 1, 0, stream, block[2], 0)

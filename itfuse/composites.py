@@ -1,0 +1,304 @@
+"""Functions along axes, written with the rows of the op table: NumPy's own definitions.
+
+Each takes `F`, which has every op as a function, and the caller's arguments. None is recognised by
+the planner: what it does for `softmax` it does for any expression of that shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from itfuse.errors import NeedsBuffer, ShapeError, Unsupported
+
+LONG = 1 << 13
+"""Rows longer than this get their variance from one walk (Chan's merging). Shorter ones stay on
+chip, where a second walk over the differences is cheaper and reads no memory."""
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A function along axes: its name, number of array operands, one line of doc, definition."""
+
+    name: str
+    arity: int
+    doc: str
+    expand: Callable[..., Any]
+    aliases: tuple[str, ...] = ()
+
+
+def mean(F: Any, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False,
+         where: Any = None) -> Any:  # fmt: skip
+    """Sum over count, in the dtype of the sum; integers as float64."""
+    x = F.asarray(x)
+    if dtype is None and x.dtype.kind in "biu":
+        dtype = np.float64
+    total = F.sum(x, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
+    # NumPy divides by the count in the precision of the sum: a weak Python float.
+    return F.divide(total, _count(F, x, axis, keepdims, where, total.dtype))
+
+
+def _count(F: Any, x: Any, axis: Any, keepdims: bool, where: Any, dtype: Any) -> Any:
+    if where is None:
+        return float(F.length(x, axis))
+    present = F.logical_or(F.not_equal(where, 0), F.logical_and(F.equal(x, x), False))
+    return F.astype(F.sum(present, axis=axis, keepdims=keepdims), dtype)
+
+
+def var(F: Any, x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0,
+        keepdims: bool = False, where: Any = None) -> Any:  # fmt: skip
+    """Squared differences from the mean over count - ddof."""
+    x = F.asarray(x)
+    if dtype is not None or x.dtype.kind in "biu":
+        x = F.astype(x, np.float64 if dtype is None else dtype)
+    parts = (x, 1, F.subtract(x, x))
+    if where is not None:
+        present = F.astype(F.not_equal(where, 0), x.dtype)
+        parts = (F.where(where, x, 0), present, F.where(where, parts[2], 0))
+        if parts[0].shape != x.shape:
+            raise ShapeError(f"var: where= has a shape that does not broadcast to {x.shape}")
+    squares = F.fold("squared_deviations", parts, axis, keepdims)
+    if where is None:
+        return F.divide(squares, max(float(F.length(x, axis)) - ddof, 0.0))
+    count = _count(F, x, axis, keepdims, where, x.dtype)
+    return F.divide(squares, F.maximum(F.subtract(count, ddof), 0))
+
+
+def std(F: Any, x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0,
+        keepdims: bool = False, where: Any = None) -> Any:  # fmt: skip
+    """Root of the variance."""
+    return F.sqrt(var(F, x, axis, dtype, ddof, keepdims, where))
+
+
+def _arg(name: str) -> Callable[..., Any]:
+    def find(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        if axis is not None and not isinstance(axis, (int, np.integer)):
+            raise TypeError(f"{name} takes one axis or None, not {axis!r}")
+        return F.fold(name, (F.asarray(x), "position"), axis, keepdims)
+
+    return find
+
+
+def _nanarg(name: str, worst: float) -> Callable[..., Any]:
+    def find(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return _arg(name)(F, _instead_of_nan(F, x, worst), axis, keepdims)
+
+    return find
+
+
+def _instead_of_nan(F: Any, x: Any, value: float) -> Any:
+    x = F.asarray(x)
+    return F.where(F.isnan(x), value, x) if x.dtype.kind == "f" else x
+
+
+def ptp(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Greatest minus least."""
+    return F.subtract(
+        F.max(x, axis=axis, keepdims=keepdims), F.min(x, axis=axis, keepdims=keepdims)
+    )
+
+
+def count_nonzero(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """How many are not zero."""
+    return F.sum(F.not_equal(x, 0), axis=axis, keepdims=keepdims)
+
+
+def nansum(F: Any, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    """Sum of what is not NaN."""
+    return F.sum(_instead_of_nan(F, x, 0), axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+def nanmean(F: Any, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    """Mean of what is not NaN."""
+    x = F.asarray(x)
+    if x.dtype.kind != "f":
+        return mean(F, x, axis, dtype, keepdims)
+    total = nansum(F, x, axis, dtype, keepdims)
+    count = F.sum(F.logical_not(F.isnan(x)), axis=axis, keepdims=keepdims)
+    return F.divide(total, F.astype(count, total.dtype))
+
+
+def _nan_extreme(name: str, worst: float) -> Callable[..., Any]:
+    def find(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        x = F.asarray(x)
+        found = getattr(F, name)(_instead_of_nan(F, x, worst), axis=axis, keepdims=keepdims)
+        if x.dtype.kind != "f":
+            return found
+        return F.where(F.all(F.isnan(x), axis=axis, keepdims=keepdims), float("nan"), found)
+
+    return find
+
+
+def logsumexp(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """log(sum(exp(x))), without overflow."""
+    x = F.asarray(x)
+    x = x if x.dtype.kind == "f" else F.astype(x, np.float64)
+
+    def top(kept: bool) -> Any:
+        found = F.max(x, axis=axis, keepdims=kept)
+        return F.where(F.isfinite(found), found, 0.0)  # all -inf, or any inf: exp sees them bare
+
+    total = F.sum(F.exp(F.subtract(x, top(True))), axis=axis, keepdims=keepdims)
+    return F.add(F.log(total), top(keepdims))
+
+
+def norm(F: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """Vector norms, and the matrix norms that need no decomposition."""
+    x = F.asarray(x)
+    if x.dtype.kind != "f":
+        x = F.astype(x, np.float64)
+    axes = F.axes(x, axis)
+    flat = axis is None and ord is None
+    if len(axes) > 2 and not flat:
+        raise Unsupported(f"norm(ord={ord!r}) along {len(axes)} axes: give one axis, or two")
+    if len(axes) == 2 and not flat and ord not in (None, "fro"):
+        if ord not in (1, -1, np.inf, -np.inf):
+            raise Unsupported(f"the matrix norm ord={ord!r} needs a decomposition; use cupy.linalg")
+        rows, columns = axes if axis is None else tuple(F.axes(x, one)[0] for one in axis)
+        inner, outer = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        sums = F.sum(F.absolute(x), axis=inner, keepdims=True)
+        extreme = F.max if ord > 0 else F.min
+        if keepdims:
+            return extreme(sums, axis=outer, keepdims=True)
+        return extreme(sums, axis=axes)
+    over: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
+    if ord in (None, 2, "fro"):
+        return F.sqrt(F.sum(F.square(x), **over))
+    if ord in (np.inf, -np.inf):
+        return (F.max if ord > 0 else F.min)(F.absolute(x), **over)
+    if ord == 0:
+        return F.astype(F.sum(F.not_equal(x, 0), **over), x.dtype)
+    if ord == 1:
+        return F.sum(F.absolute(x), **over)
+    if isinstance(ord, str):
+        raise ValueError(f"invalid norm order {ord!r} for vectors")
+    return F.power(F.sum(F.power(F.absolute(x), float(ord)), **over), 1 / float(ord))
+
+
+def vecdot(F: Any, x1: Any, x2: Any, axis: int = -1) -> Any:
+    """Sum of products along an axis, in the dtype of the products."""
+    product = F.multiply(x1, x2)
+    if product.dtype.kind == "b":
+        return F.any(product, axis=axis)
+    return F.sum(product, axis=axis, dtype=product.dtype)
+
+
+def average(F: Any, x: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Any:
+    """Weighted mean; 1-d weights go along the axis."""
+    if weights is None:
+        return mean(F, x, axis, None, keepdims)
+    x = F.asarray(x)
+    axes = F.axes(x, axis)
+    weights = weights if hasattr(weights, "shape") else np.asarray(weights)
+    if tuple(weights.shape) != x.shape:
+        if len(axes) != 1 or tuple(weights.shape) != (x.shape[axes[0]],):
+            raise ValueError(
+                f"average: weights of shape {tuple(weights.shape)} go neither with shape "
+                f"{x.shape} nor along axis {axis}"
+            )
+        if axes[0] != x.ndim - 1:
+            weights = weights.reshape((-1,) + (1,) * (x.ndim - 1 - axes[0]))
+    w = F.asarray(weights)
+    if x.dtype.kind not in "fc" and w.dtype.kind not in "fc":
+        w = F.astype(w, np.float64)
+    product = F.multiply(x, w)
+    # As broadcast, so that both sums are of one pass over the same elements.
+    share = F.add(F.astype(w, product.dtype), F.multiply(F.not_equal(x, x), False))
+    total = F.sum(share, axis=axes, keepdims=keepdims)
+    return F.divide(F.sum(product, axis=axes, keepdims=keepdims), total)
+
+
+def softmax(F: Any, x: Any, axis: Any = -1) -> Any:
+    """exp(x) over its sum, without overflow."""
+    x = F.asarray(x)
+    e = F.exp(F.subtract(x, F.max(x, axis=axis, keepdims=True)))
+    return F.divide(e, F.sum(e, axis=axis, keepdims=True))
+
+
+def log_softmax(F: Any, x: Any, axis: Any = -1) -> Any:
+    """Logarithm of softmax, without overflow."""
+    x = F.asarray(x)
+    shifted = F.subtract(x, F.max(x, axis=axis, keepdims=True))
+    return F.subtract(shifted, F.log(F.sum(F.exp(shifted), axis=axis, keepdims=True)))
+
+
+def _centred(F: Any, x: Any, axis: Any, ddof: float = 0) -> tuple[Any, Any]:
+    """Return the differences from the mean, and the variance."""
+    x = F.asarray(x)
+    apart = F.subtract(x, mean(F, x, axis, keepdims=True))
+    if F.length(x, axis) > LONG:
+        return apart, var(F, x, axis, ddof=ddof, keepdims=True)
+    squares = F.sum(F.square(apart), axis=axis, keepdims=True)
+    return apart, F.divide(squares, max(float(F.length(x, axis)) - ddof, 0.0))
+
+
+def _scaled(F: Any, x: Any, weight: Any, bias: Any) -> Any:
+    x = x if weight is None else F.multiply(x, weight)
+    return x if bias is None else F.add(x, bias)
+
+
+def layernorm(F: Any, x: Any, weight: Any = None, bias: Any = None, axis: Any = -1,
+              eps: float = 1e-5) -> Any:  # fmt: skip
+    """Mean 0 and variance 1 along the axis, then weight and bias."""
+    apart, spread = _centred(F, x, axis)
+    return _scaled(F, F.divide(apart, F.sqrt(F.add(spread, eps))), weight, bias)
+
+
+def rmsnorm(F: Any, x: Any, weight: Any = None, axis: Any = -1, eps: float = 1e-5) -> Any:
+    """Over the root of the mean square along the axis, then weight."""
+    x = F.asarray(x)
+    square = mean(F, F.square(x), axis, keepdims=True)
+    return _scaled(F, F.divide(x, F.sqrt(F.add(square, eps))), weight, None)
+
+
+def normalize(F: Any, x: Any, ord: Any = 2, axis: Any = -1, eps: float = 1e-12) -> Any:
+    """Over the norm along the axis."""
+    return F.divide(x, F.maximum(norm(F, x, ord, axis, keepdims=True), eps))
+
+
+def standardize(F: Any, x: Any, axis: Any = -1, ddof: float = 0) -> Any:
+    """Mean 0 and standard deviation 1 along the axis."""
+    apart, spread = _centred(F, x, axis, ddof)
+    return F.divide(apart, F.sqrt(spread))
+
+
+def median(F: Any, x: Any, axis: Any = None) -> Any:
+    """Needs a sort, and so a copy of the elements."""
+    raise NeedsBuffer(
+        "median needs its elements sorted, which takes a copy of them; compute() the expression "
+        "and use cupy.median or numpy.median"
+    )
+
+
+STATISTICS: tuple[Statistic, ...] = (
+    Statistic("var", 1, "Variance, with `ddof`: merged by Chan's method in one pass.", var),
+    Statistic("std", 1, "Standard deviation, with `ddof`.", std),
+    Statistic("argmax", 1, "Position of the first greatest element, or NaN.", _arg("argmax")),
+    Statistic("argmin", 1, "Position of the first least element, or NaN.", _arg("argmin")),
+    Statistic("nanargmax", 1, "Position of the first greatest element that is not NaN; 0 if all "
+              "are.", _nanarg("argmax", -np.inf)),
+    Statistic("nanargmin", 1, "Position of the first least element that is not NaN; 0 if all are.",
+              _nanarg("argmin", np.inf)),
+    Statistic("ptp", 1, "Greatest minus least element.", ptp),
+    Statistic("count_nonzero", 1, "Number of elements that are not zero.", count_nonzero),
+    Statistic("nansum", 1, "Sum of the elements that are not NaN.", nansum),
+    Statistic("nanmean", 1, "Mean of the elements that are not NaN.", nanmean),
+    Statistic("nanmin", 1, "Least element that is not NaN.", _nan_extreme("min", np.inf)),
+    Statistic("nanmax", 1, "Greatest element that is not NaN.", _nan_extreme("max", -np.inf)),
+    Statistic("logsumexp", 1, "log(sum(exp(x))), without overflow.", logsumexp),
+    Statistic("norm", 1, "Vector norm, `ord` 2 by default; or a matrix norm along two axes.", norm,
+              ("vector_norm",)),
+    Statistic("vecdot", 2, "Sum of products along an axis.", vecdot),
+    Statistic("average", 1, "Mean, weighted by `weights`.", average),
+    Statistic("softmax", 1, "exp(x) over its sum along an axis, without overflow.", softmax),
+    Statistic("log_softmax", 1, "Logarithm of softmax, without overflow.", log_softmax),
+    Statistic("layernorm", 1, "Mean 0 and variance 1 along an axis, times weight, plus bias.",
+              layernorm),
+    Statistic("rmsnorm", 1, "x over its root mean square along an axis, times weight.", rmsnorm),
+    Statistic("normalize", 1, "x over its norm along an axis.", normalize),
+    Statistic("standardize", 1, "Mean 0 and standard deviation 1 along an axis.", standardize),
+    Statistic("median", 1, "Not there: it needs a sort (`NeedsBuffer` says what to do).", median),
+)  # fmt: skip

@@ -1,0 +1,481 @@
+"""`@itf.fuse`: a function traced once for each signature, then called in a few microseconds."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from itfuse import engines, pytree
+from itfuse.array import Array, asarray, compute, spec
+from itfuse.array import plan as plan_arrays
+from itfuse.config import config, overrides, setting, settings_key
+from itfuse.engines import MISS
+from itfuse.errors import ShapeError
+from itfuse.explain import explain_text
+from itfuse.expr import Node
+from itfuse.number import TracedNumber
+from itfuse.plan.stages import Plan
+from itfuse.short import shortest
+from itfuse.trace import NUMBERS, Layout, Record, Same, Trace, describe, is_leaf
+
+_KEPT = 256
+"""Signatures, with sizes, that a fused function remembers."""
+_TRIED = 4
+"""Signatures that a call tries before it makes the key of its own."""
+_RESERVED = ("out", "stream")
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_Trees = tuple[pytree.Tree, ...]
+
+
+class Fused:
+    """A function of arrays whose calls run as fused passes; made by `itf.fuse`.
+
+    Called like the function it was made of, it returns computed arrays. Two more keyword arguments
+    are understood: `out=`, arrays for the results in the structure of the results, and `stream=`,
+    anything with `__cuda_stream__`. Called with lazy `itf.Array` arguments it returns lazy
+    expressions, so that fused functions inline into each other.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], static: Sequence[str] = (), method: bool = False
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._static = tuple(static)
+        self._signature = inspect.signature(function)
+        self._parameters = list(self._signature.parameters.values())
+        self._names = [one.name for one in self._parameters]
+        self._label = getattr(function, "__qualname__", repr(function))
+        for name in self._static:
+            if name not in self._names:
+                raise TypeError(
+                    f"static={name!r}: {self._label} has the parameters {self._names}, not that one"
+                )
+        for name in _RESERVED:
+            if name in self._names:
+                raise TypeError(
+                    f"{self._label}: a parameter called {name!r} would hide the one of a fused "
+                    "call; rename it"
+                )
+        self._plain = all(one.kind in _POSITIONAL for one in self._parameters)
+        self._count = len(self._names) if self._plain else -1
+        self._fixed = [name in self._static for name in self._names]
+        self._is_method = method
+        if method:
+            self._fixed[0] = True
+        self._method: Fused | None = None
+        self._patterns: dict[Any, list[Any]] = {}
+        self._traces = 0
+        self._start()
+        _all.add(self)
+
+    def _start(self) -> None:
+        self._lock = threading.RLock()
+        self._records: OrderedDict[Any, Record] = OrderedDict()
+        self._tracing: dict[Any, threading.RLock] = {}
+        self._objects: dict[int, Any] = {}
+        self._gone: deque[int] = deque()
+        self._short: tuple[Any, tuple[Any, ...]] = (None, ())
+
+    def __repr__(self) -> str:
+        return f"<itf.fuse of {self._label}>"
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        if self._method is None:
+            with self._lock:
+                self._method = self._method or Fused(self._function, self._static, True)
+        return BoundFused(self._method, instance)
+
+    # ---- calls ----
+    def __call__(self, *args: Any, out: Any = None, stream: Any = None, **kwargs: Any) -> Any:
+        """Run the function on these arguments."""
+        if kwargs or len(args) != self._count:
+            args = self._complete(args, kwargs)
+        settings, short = self._short
+        if stream is None and overrides.get() is settings:
+            for call in short:
+                result = call(args, out)
+                if result is not MISS:
+                    return result
+        return self._call(args, out, stream)
+
+    def _complete(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Return a value for every parameter, in order."""
+        pattern = (len(args), *kwargs)
+        found = self._patterns.get(pattern)
+        if found is None:
+            bound = self._signature.bind(*args, **kwargs)
+            if not self._plain:
+                bound.apply_defaults()
+                return tuple(bound.arguments.values())
+            found = [(one.name, one.default) for one in self._parameters[len(args) :]]
+            self._patterns[pattern] = found
+        return (*args, *[kwargs.get(name, default) for name, default in found])
+
+    def _apply(self, full: Sequence[Any]) -> Any:
+        """Call the function with a value for every parameter."""
+        if self._plain:
+            return self._function(*full)
+        named: Any = OrderedDict(zip(self._names, full, strict=True))
+        bound = inspect.BoundArguments(self._signature, named)
+        return self._function(*bound.args, **bound.kwargs)
+
+    def _call(self, full: tuple[Any, ...], out: Any, stream: Any) -> Any:
+        leaves, trees = self._flatten(full)
+        if any(isinstance(x, (Array, TracedNumber)) for x in leaves):
+            if out is not None or stream is not None:
+                raise TypeError(
+                    f"{self._label}: this call was given lazy arrays and returns lazy ones; out= "
+                    "and stream= belong to their compute()"
+                )
+            return self._apply(full)
+        arguments, layouts = describe(leaves)
+        if not any(type(one) is Layout for one in layouts):
+            return self._literally(full, out, stream)
+        record = self._record(trees, arguments, layouts)
+        values = record.values(arguments)
+        if values is None or record.ready is None:
+            return self._literally(full, out, stream)
+        outs = None if out is None else self._outs(out, record)
+        arrays = record.ready(values, outs, stream)
+        if type(arrays[0]) is tuple:  # of the null engine
+            arrays = tuple([spec(shape, dtype) for shape, dtype in arrays])
+        self._remember(record, trees, layouts)
+        return record.rebuild(arrays, arguments)
+
+    def _literally(self, full: tuple[Any, ...], out: Any, stream: Any) -> Any:
+        """Run without a trace: where no array is given, or a number does not fit the trace."""
+        lifted = []
+        for fixed, x in zip(self._fixed, full, strict=True):
+            leaves: list[Any] = []
+            tree = None if fixed else pytree.flatten(x, is_leaf, leaves)
+            numbers = (*NUMBERS, np.generic)
+            found = iter([x if isinstance(x, numbers) else asarray(x) for x in leaves])
+            lifted.append(x if tree is None else pytree.unflatten(tree, found))
+        results: list[Any] = []
+        tree = pytree.flatten(self._apply(lifted), is_leaf, results)
+        lazy = [x for x in results if isinstance(x, Array)]
+        if lazy:
+            outs = None if out is None else tuple(_leaves(out))
+            done = compute(*lazy, out=outs, stream=stream)
+            arrays = iter(done if len(lazy) > 1 else (done,))
+            results = [next(arrays) if isinstance(x, Array) else x for x in results]
+        return pytree.unflatten(tree, iter(results))
+
+    def _outs(self, out: Any, record: Record) -> tuple[Any, ...]:
+        assert record.ready is not None
+        outs = tuple(_leaves(out))
+        wanted = len(record.ready.plan.results)
+        if len(outs) != wanted:
+            raise ShapeError(f"{self._label}: out= has {len(outs)} arrays for {wanted} results")
+        return outs
+
+    # ---- signatures ----
+    def _flatten(self, full: tuple[Any, ...]) -> tuple[list[Any], _Trees]:
+        leaves: list[Any] = []
+        trees: list[pytree.Tree] = []
+        for at, (fixed, x) in enumerate(zip(self._fixed, full, strict=True)):
+            if fixed:
+                trees.append(self._fixed_tree(at, x))
+                continue
+            try:
+                trees.append(pytree.flatten(x, is_leaf, leaves))
+            except TypeError:
+                raise self._no_argument(at, x) from None
+            self._check(at, trees[-1])
+        return leaves, tuple(trees)
+
+    def _fixed_tree(self, at: int, x: Any) -> pytree.Tree:
+        if at == 0 and self._is_method:
+            same = Same(x)
+            if same.number not in self._objects:
+                gone = functools.partial(_forget, weakref.ref(self), same.number)
+                try:
+                    self._objects[same.number] = weakref.ref(x, gone)
+                except TypeError:
+                    self._objects[same.number] = x
+            return ("constant", Same, same)
+        try:
+            hash(x)
+        except TypeError:
+            raise TypeError(
+                f"{self._label}: the static argument {self._names[at]} is a {type(x).__name__}, "
+                "which has no hash; pass a tuple, a string, a number or the like"
+            ) from None
+        return ("constant", type(x), x)
+
+    def _check(self, at: int, tree: pytree.Tree) -> None:
+        if tree[0] == "constant":
+            if not (tree[2] is None or isinstance(tree[2], (str, bytes, type, np.dtype))):
+                raise self._no_argument(at, tree[2])
+        elif tree != pytree.LEAF:
+            for child in tree[2]:
+                self._check(at, child)
+
+    def _no_argument(self, at: int, x: Any) -> TypeError:
+        name = self._names[at]
+        return TypeError(
+            f"{self._label}: {name} is or holds a {type(x).__name__}, which is neither an array "
+            f"nor a number; make it a static argument: itf.fuse(static=({name!r},))"
+        )
+
+    def _record(self, trees: _Trees, arguments: list[Any], layouts: list[Any]) -> Record:
+        key = (trees, tuple(layouts), settings_key())
+        record = self._found(key)
+        if record is not None:
+            return record
+        with self._lock:
+            lock = self._tracing.setdefault(key, threading.RLock())
+        with lock:  # one traces and compiles, the others wait for it
+            record = self._found(key)
+            if record is None:
+                record = self._trace(trees, arguments, layouts).record(self._function)
+                with self._lock:
+                    self._records[key] = record
+                    self._tracing.pop(key, None)
+                    if len(self._records) > _KEPT:
+                        self._records.popitem(last=False)
+        return record
+
+    def _trace(self, trees: _Trees, arguments: Sequence[Any], layouts: Sequence[Any]) -> Trace:
+        self._traces += 1
+        return Trace(self._label, self._apply, self._names, trees, arguments, layouts)
+
+    def _found(self, key: Any) -> Record | None:
+        with self._lock:
+            while self._gone:
+                self._drop(self._gone.popleft())
+            record = self._records.get(key)
+            if record is None:
+                return None
+            if not record.current():
+                del self._records[key]
+                self._short = (None, ())
+                return None
+            self._records.move_to_end(key)
+            return record
+
+    def _drop(self, number: int) -> None:
+        """Forget what was traced for an object that is gone."""
+        self._objects.pop(number, None)
+        self._short = (None, ())
+        for key in list(self._records):
+            first = key[0][0]
+            if first[0] == "constant" and first[1] is Same and first[2].number == number:
+                del self._records[key]
+
+    def _remember(self, record: Record, trees: _Trees, layouts: Sequence[Any]) -> None:
+        """Put the shortest way to make such a call in front of the others."""
+        if setting("debug"):
+            return
+        if record.short is None:
+            record.short = shortest(record, trees, layouts, self._flatten) or False
+        with self._lock:
+            now = overrides.get()
+            settings, short = self._short
+            kept = short if settings is now else ()
+            if record.short and record.short not in kept:
+                self._short = (now, (record.short, *kept[: _TRIED - 1]))
+
+    # ---- looking at it ----
+    def _expressions(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
+        leaves, trees = self._flatten(self._complete(args, kwargs))
+        arguments, layouts = describe(leaves)
+        if not any(type(one) is Layout for one in layouts):
+            raise TypeError(f"{self._label}: give at least one array, or itf.spec(shape, dtype)")
+        arrays = self._trace(trees, arguments, layouts).arrays
+        if not arrays:
+            raise TypeError(f"{self._label} returns no array")
+        return arrays
+
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """Return the plan of a call with these arguments; `itf.spec` stands for arrays too.
+
+        Examples
+        --------
+        >>> import itfuse as itf
+        >>> double = itf.fuse(lambda x: x * 2)
+        >>> double.plan(itf.spec((1000,), "float32")).bytes_moved
+        8000
+        """
+        return plan_arrays(*self._expressions(args, kwargs))
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """Return a text of what a call with these arguments would do; see `itf.explain`."""
+        return explain_text(self.plan(*args, **kwargs))
+
+    def build(self, *args: Any, arch: str | Sequence[str] | None = None, **kwargs: Any) -> Any:
+        """Compile what a call with these arguments runs, and run nothing.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As in a call; `itf.spec(shape, dtype)` stands for an array.
+        arch : str or sequence of str, optional
+            Compile for this architecture, or these, such as `sm_90`; no GPU is needed then. By
+            default for where the arrays are.
+
+        Returns
+        -------
+        tuple, or dict of str to tuple
+            What each pass was compiled to; by architecture if several were given.
+        """
+        if arch is not None and not isinstance(arch, str):
+            return {one: self.build(*args, arch=one, **kwargs) for one in arch}
+        leaves, trees = self._flatten(self._complete(args, kwargs))
+        if arch is None and not any(isinstance(x, Array) for x in leaves):
+            record = self._record(trees, *describe(leaves))
+            return tuple(record.ready.built) if record.ready else ()
+        made = plan_arrays(*self._expressions(args, kwargs))
+        sources = [i.source for stage in made.stages for i in stage.inputs]
+        nodes = list(dict.fromkeys(x for x in sources if isinstance(x, Node)))
+        with config(**({} if arch is None else {"arch": arch})):
+            return tuple(engines.ready(made, nodes, engines.engine_for("none")).built)
+
+    def clear(self) -> None:
+        """Forget every trace, and with it the arrays that the function closes over."""
+        self._start()
+        if self._method is not None:
+            self._method.clear()
+
+    @property
+    def traces(self) -> int:
+        """How often the Python function has run to be traced."""
+        return self._traces + (self._method.traces if self._method else 0)
+
+    @property
+    def signatures(self) -> int:
+        """How many signatures, with their sizes, are remembered."""
+        return len(self._records) + (self._method.signatures if self._method else 0)
+
+
+class BoundFused:
+    """A fused method of one object, which is part of the signature and is not kept alive."""
+
+    __slots__ = ("__self__", "fused")
+
+    def __init__(self, fused: Fused, instance: Any) -> None:
+        self.fused = fused
+        self.__self__ = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the method."""
+        return self.fused(self.__self__, *args, **kwargs)
+
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """Return the plan of a call; see `Fused.plan`."""
+        return self.fused.plan(self.__self__, *args, **kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """Return what a call would do; see `Fused.explain`."""
+        return self.fused.explain(self.__self__, *args, **kwargs)
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """Compile what a call runs; see `Fused.build`."""
+        return self.fused.build(self.__self__, *args, **kwargs)
+
+    def clear(self) -> None:
+        """Forget every trace, of all objects."""
+        self.fused.clear()
+
+    def __repr__(self) -> str:
+        return f"<{self.fused!r} of {self.__self__!r}>"
+
+
+def _leaves(out: Any) -> list[Any]:
+    leaves: list[Any] = []
+    # None asks for a new array, and so counts.
+    pytree.flatten(out, lambda x: x is None or is_leaf(x), leaves)
+    return leaves
+
+
+def _forget(fused: weakref.ref[Fused], number: int, _: Any) -> None:
+    """Forget an object; runs wherever its last reference goes, so it must not wait for a lock."""
+    one = fused()
+    if one is None:
+        return
+    one._gone.append(number)
+    if one._lock.acquire(blocking=False):
+        try:
+            while one._gone:
+                one._drop(one._gone.popleft())
+        finally:
+            one._lock.release()
+
+
+_all: weakref.WeakSet[Fused] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for one in _all:  # their locks may have been held, and CUDA does not survive
+        one._start()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@overload
+def fuse(function: Callable[..., Any], /, *, static: str | Sequence[str] = ...) -> Fused: ...
+
+
+@overload
+def fuse(*, static: str | Sequence[str] = ...) -> Callable[[Callable[..., Any]], Fused]: ...
+
+
+def fuse(
+    function: Callable[..., Any] | None = None, /, *, static: str | Sequence[str] = ()
+) -> Fused | Callable[[Callable[..., Any]], Fused]:
+    """Make a function of arrays run as fused passes.
+
+    The function is traced: run once with lazy arrays for each signature, which is the dtypes,
+    shapes, strides and device of its arrays, the types of its numbers, and its static arguments.
+    Later calls go straight to what was compiled. New sizes are traced again (some 100 us) but
+    compile nothing; new numbers are not even traced again.
+
+    Parameters
+    ----------
+    function : callable
+        Takes arrays, Python or NumPy numbers, and tuples, lists, dicts and dataclasses of them;
+        returns such of lazy arrays. None, strings, dtypes and classes among its arguments are
+        part of the signature. Numbers that it closes over are literals.
+    static : str or sequence of str
+        Parameters whose values are part of the signature; they need a hash.
+
+    Returns
+    -------
+    Fused
+        Called like `function`, with `out=` and `stream=` beside. It has `plan`, `explain`, `build`
+        and `clear`.
+
+    Raises
+    ------
+    TraceError
+        In a call, if the function asks for the value of an array or number: a Python branch on
+        data, `float(x)`, `x.compute()`.
+
+    Examples
+    --------
+    >>> import itfuse as itf, numpy as np
+    >>> @itf.fuse
+    ... def scaled(x, y, a=2.0):
+    ...     return itf.maximum(a * x + y, 0)
+    >>> scaled(np.array([1.0, -3.0]), np.array([0.5, 0.5]))
+    array([2.5, 0. ])
+    >>> scaled.plan(itf.spec((4,), "float32"), itf.spec((4,), "float32")).passes
+    1
+    """
+    names = (static,) if isinstance(static, str) else tuple(static)
+    if function is None:
+        return lambda function: Fused(function, names)
+    return Fused(function, names)

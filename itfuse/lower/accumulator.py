@@ -1,0 +1,58 @@
+"""C++ of what a reduction combines: a struct of all fields, its identity, its operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from itfuse.dtypes import DTYPES
+from itfuse.lower.cpp import combine_lines, struct_text
+from itfuse.ops import FOLDS
+from itfuse.plan.stages import Combine, fields
+
+
+def literal(value: Any, dtype: str) -> str:
+    """Return a NumPy scalar as C++ that needs no header."""
+    cpp = DTYPES[dtype].cpp
+    if dtype == "float32":
+        return f"__int_as_float({int(value.view(np.int32))})"
+    if dtype == "float64":
+        return f"__longlong_as_double({int(value.view(np.int64))}ll)"
+    if dtype == "int64":  # its least value has no literal
+        return f"(long long){int(value) % 2**64}ull"
+    suffix = "ull" if dtype == "uint64" else ""
+    return f"({cpp}){int(value)}{suffix}"
+
+
+def item_dtype(combine: Sequence[Combine]) -> np.dtype[Any]:
+    """Return the NumPy dtype of the struct."""
+    named = [(f"r{k}", name) for k, (name, _) in enumerate(fields(tuple(combine)))]
+    return np.dtype(named, align=True)
+
+
+def item_struct(combine: tuple[Combine, ...], name: str = "Item") -> str:
+    """Write the struct."""
+    members = [DTYPES[kind].cpp for kind, _ in fields(combine)]
+    return struct_text(name, [f"{cpp} r{at};" for at, cpp in enumerate(members)])
+
+
+def item_functions(combine: tuple[Combine, ...], name: str = "Item", suffix: str = "") -> str:
+    """Write `identity`, `combine`, `from_lane` and `fresh` of the struct."""
+    members = fields(combine)
+    identity = "".join(
+        f"  a.r{at} = {literal(value, kind)};\n" for at, (kind, value) in enumerate(members)
+    )
+    merged = "".join(combine_lines(combine, "a.", "b.", "r."))
+    each = range(len(members))
+    shuffle = "".join(f"  a.r{at} = from_lane(a.r{at}, distance);\n" for at in each)
+    fresh = "".join(f"  a.r{at} = fresh(&p->r{at});\n" for at in each)
+    head = f"__device__ __forceinline__ {name}"
+    start = f"{name} r = a;" if any(one.op in FOLDS for one in combine) else f"{name} r;"
+    return (
+        f"{head} identity{suffix}() {{\n  {name} a;\n{identity}  return a;\n}}\n"
+        f"{head} combine(const {name}& a, const {name}& b) {{\n  {start}\n{merged}  return r;\n}}\n"
+        f"{head} from_lane({name} a, int distance) {{\n{shuffle}  return a;\n}}\n"
+        f"{head} fresh(const {name}* p) {{\n  {name} a;\n{fresh}  return a;\n}}\n"
+    )

@@ -1,0 +1,364 @@
+"""Tracing: what a function does to arrays and numbers that are not there yet."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from itfuse import engines, expr, pytree, wording
+from itfuse.array import Array, asarray
+from itfuse.config import setting
+from itfuse.engines import Ready
+from itfuse.errors import TraceError, Unsupported
+from itfuse.evaluate import engine_of, show
+from itfuse.expr import Memory, Node
+from itfuse.form import Deferred
+from itfuse.number import TracedNumber, as_array
+from itfuse.ops import INPUT
+from itfuse.plan import cached_plan
+
+NUMBERS = {bool, int, float}
+_CONTAINERS = {tuple, list, dict}
+_PROTOCOLS = ("__cuda_array_interface__", "__dlpack_device__", "__array_interface__")
+_unknown = itertools.count(1)
+
+
+class Same:
+    """Stands for an object that is itself part of the signature, by identity, not kept alive."""
+
+    __slots__ = ("get", "number")
+
+    def __init__(self, obj: Any) -> None:
+        self.number = id(obj)
+        try:
+            self.get: Callable[[], Any] = weakref.ref(obj)
+        except TypeError:  # it cannot be referred to weakly, and so it is kept
+            self.get = lambda: obj
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.number == other.number
+
+
+class Layout(NamedTuple):
+    """What a signature holds of an array: everything but its place and its elements."""
+
+    device: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Argument(Memory):
+    """The place of an array that a later call gives; its `pointer` is a number of its own."""
+
+    name: str
+
+    def __new__(
+        cls, device: str, pointer: int, strides: tuple[int, ...], name: str = ""
+    ) -> Argument:
+        """Make the place of the argument that the user would write as `name`."""
+        made = super().__new__(cls, device, pointer, strides)
+        made.name = name
+        return made
+
+
+def is_leaf(x: Any) -> bool:
+    """Return whether `x` is an array or a number, not something that holds them or a constant."""
+    kind = type(x)
+    if kind in NUMBERS or kind is np.ndarray:
+        return True
+    if kind in _CONTAINERS or x is None or isinstance(x, (str, bytes, type, np.dtype, Same)):
+        return False
+    return isinstance(x, (Array, np.generic, TracedNumber)) or any(
+        hasattr(x, name) for name in _PROTOCOLS
+    )
+
+
+def describe(leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return arguments as arrays of their engine's library and numbers, and what they look like.
+
+    Parameters
+    ----------
+    leaves : sequence
+        Arrays and numbers; a lazy `Array` that is an input stands for its layout.
+
+    Returns
+    -------
+    arguments : list
+        Arrays and numbers.
+    layouts : list
+        For each a `Layout`, or the type of the number.
+    """
+    arguments: list[Any] = []
+    layouts: list[Any] = []
+    for x in leaves:
+        kind = type(x)
+        if kind in NUMBERS or isinstance(x, np.generic):
+            arguments.append(x)
+            layouts.append(kind)
+        elif kind is Array:
+            node = x._node
+            if node.op is not INPUT:
+                raise TraceError(
+                    f"{wording.text(node)} is an expression; give arrays or itf.spec(shape, dtype)"
+                )
+            arguments.append(None)
+            layouts.append(Layout(x._device, node.dtype, node.shape, node.arg.strides))
+        else:
+            array, memory = engines.wrap(x)
+            arguments.append(array)
+            layouts.append(Layout(memory.device, array.dtype, tuple(array.shape), memory.strides))
+    return arguments, layouts
+
+
+class Record:
+    """What one signature was traced to, for the sizes of one call.
+
+    Attributes
+    ----------
+    ready : Ready or None
+        The passes; None if the results are numbers only.
+    sources : list
+        For each leaf of the passes what gives its value: the place of an argument, a `Deferred`
+        number, or a value.
+    tree : tuple
+        Structure of the results.
+    results : list
+        For each leaf of the results its place among the arrays, or (the number it is,).
+    guards : list of (callable, object)
+        For arrays that the function closes over: what finds one now, and what it was.
+    short : callable, False or None
+        The shortest way to call it; False if there is none, None if nobody has asked.
+    """
+
+    def __init__(
+        self,
+        ready: Ready | None,
+        sources: list[Any],
+        tree: pytree.Tree,
+        results: list[Any],
+        guards: list[tuple[Callable[[], Any], Any]],
+    ) -> None:
+        self.ready = ready
+        self.sources = sources
+        self.tree = tree
+        self.results = results
+        self.guards = guards
+        self.short: Any = None
+
+    def current(self) -> bool:
+        """Return whether what the function closes over is still what was traced."""
+        return all(find() is was for find, was in self.guards)
+
+    def values(self, arguments: Sequence[Any]) -> list[Any] | None:
+        """Return the value of every leaf, or None if a number does not fit what was traced."""
+        values = []
+        for source in self.sources:
+            if type(source) is int:
+                values.append(arguments[source])
+            elif type(source) is Deferred:
+                value = source.number.value(arguments)
+                if type(value) is not source.number.kind:
+                    return None
+                try:
+                    value = source.casts[0].type(value)
+                except OverflowError:
+                    return None
+                for dtype in source.casts[1:]:
+                    value = value.astype(dtype)
+                values.append(value)
+            else:
+                values.append(source)
+        return values
+
+    def rebuild(self, arrays: Sequence[Any], arguments: Sequence[Any]) -> Any:
+        """Return the results as the function returned them."""
+        leaves = [
+            arrays[x]
+            if type(x) is int
+            else x[0].value(arguments)
+            if isinstance(x[0], TracedNumber)
+            else x[0]
+            for x in self.results
+        ]
+        return pytree.unflatten(self.tree, iter(leaves))
+
+
+class Trace:
+    """One run of a function on what stands for its arguments.
+
+    Parameters
+    ----------
+    name : str
+        What errors call the function.
+    function : callable
+        A value for each parameter -> what the function returns.
+    names : sequence of str
+        The parameters.
+    trees : tuple
+        The structure of each parameter's value.
+    arguments, layouts : sequence
+        From `describe`.
+
+    Attributes
+    ----------
+    results : list
+        The leaves of what it returned.
+    tree : tuple
+        The structure around them.
+    places : dict of Node to int
+        Which argument each array leaf stands for.
+    device : str
+        Where the arguments are.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self,
+        name: str,
+        function: Callable[[Sequence[Any]], Any],
+        names: Sequence[str],
+        trees: Sequence[pytree.Tree],
+        arguments: Sequence[Any],
+        layouts: Sequence[Any],
+    ) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.trees = trees
+        self.device = next(one.device for one in layouts if type(one) is Layout)
+        self.places: dict[Node, int] = {}
+        self.numbers: list[TracedNumber] = []
+        paths = [path for one, tree in zip(names, trees, strict=True)
+                 for path in pytree.paths(tree, one)]  # fmt: skip
+        stand_ins: Iterator[Any] = iter([
+            self._stand_in(at, *one)
+            for at, one in enumerate(zip(arguments, layouts, paths, strict=True))
+        ])  # fmt: skip
+        full = [pytree.unflatten(tree, stand_ins) for tree in trees]
+        returned = function([x.get() if isinstance(x, Same) else x for x in full])
+        found: list[Any] = []
+        try:
+            self.tree = pytree.flatten(returned, is_leaf, found)
+        except TypeError:
+            raise TypeError(
+                f"{name} returns a {type(returned).__name__}; return arrays and numbers, in "
+                "tuples, lists, dicts or dataclasses"
+            ) from None
+        self.results = [
+            x if isinstance(x, (Array, TracedNumber)) or type(x) in NUMBERS else asarray(x)
+            for x in found
+        ]
+
+    def _stand_in(self, at: int, x: Any, layout: Any, path: str) -> Any:
+        if type(layout) is Layout:
+            memory = Argument(layout.device, -next(_unknown), layout.strides, path)
+            node = expr.make(INPUT, (), layout.dtype, layout.shape, memory)
+            self.places[node] = at
+            return Array(node, {}, layout.device)
+        number = TracedNumber(x, path, self.device, at)
+        self.numbers.append(number)
+        return as_array(number) if isinstance(x, np.generic) else number
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The array results."""
+        return [x for x in self.results if isinstance(x, Array)]
+
+    def record(self, function: Any) -> Record:
+        """Plan and build the results; `function` is asked for the arrays it closes over."""
+        arrays = self.arrays
+        count = itertools.count()
+        results = [next(count) if isinstance(x, Array) else (x,) for x in self.results]
+        if not arrays:
+            return Record(None, [], self.tree, results, [])
+        data: dict[Node, Any] = {}
+        for one in arrays:
+            data.update(one._data)
+            if one._device != self.device:
+                raise Unsupported(
+                    f"{self.name} returns {wording.text(one._node)} on {one._device} for arguments "
+                    f"on {self.device}; all results come from one device"
+                )
+        nodes = tuple([one._node for one in arrays])
+        name = setting("engine")
+        runner = engine_of(name, self.device, nodes)
+        made = cached_plan(nodes, "none" if name == "null" else self.device, None)
+        if setting("debug"):
+            show(made, runner)
+        leaves = [i.source for stage in made.stages for i in stage.inputs]
+        wanted = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
+        sources = [self._source(leaf, data) for leaf in wanted]
+        ready = engines.ready(made, wanted, runner)
+        closed = [x for leaf, x in data.items() if leaf in wanted]
+        guards = [found for x in closed if (found := _origin(x, function, self.trees)) is not None]
+        return Record(ready, sources, self.tree, results, guards)
+
+    def _source(self, leaf: Node, data: dict[Node, Any]) -> Any:
+        """Return what gives a leaf its value: see `Record.sources`."""
+        if leaf in self.places:
+            return self.places[leaf]
+        if leaf.op is INPUT:
+            if leaf not in data:
+                raise self._foreign(leaf.arg.name)
+            return data[leaf]
+        if isinstance(leaf.arg, Deferred):
+            stack = [leaf.arg.number]
+            while stack:
+                number = stack.pop()
+                if not isinstance(number, TracedNumber):
+                    continue
+                stack += number.operands
+                if number.place >= 0 and not any(number is own for own in self.numbers):
+                    raise self._foreign(number.name)
+        return leaf.arg
+
+    def _foreign(self, what: str) -> TraceError:
+        return TraceError(
+            f"{self.name} uses {what}, an argument of an earlier call that it stored; what a trace "
+            "makes must not leave the function except as its result"
+        )
+
+
+def _origin(
+    array: Any, function: Any, trees: Sequence[pytree.Tree]
+) -> tuple[Callable[[], Any], Any] | None:
+    """Return what finds an array that a function closes over, so that a change is seen."""
+
+    def holds(x: Any) -> bool:
+        return x is array or (
+            isinstance(x, Array) and any(one is array for one in x._data.values())
+        )
+
+    for tree in trees:
+        if tree[0] == "constant" and isinstance(tree[2], Same):
+            for name, x in getattr(tree[2].get(), "__dict__", {}).items():
+                if holds(x):
+                    return functools.partial(_attribute, tree[2].get, name), x
+    function = inspect.unwrap(function)
+    for cell in getattr(function, "__closure__", None) or ():
+        if holds(x := _content(cell)):
+            return functools.partial(_content, cell), x
+    variables = getattr(function, "__globals__", {})
+    for name in getattr(getattr(function, "__code__", None), "co_names", ()):
+        if holds(variables.get(name)):
+            return functools.partial(variables.get, name), variables[name]
+    return None
+
+
+def _attribute(get: Callable[[], Any], name: str) -> Any:
+    return getattr(get(), "__dict__", {}).get(name)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return None
