@@ -208,7 +208,8 @@ class Ready:
         plan = self.plan
         wanted: dict[tuple[int, int], Any] = {}
         places: dict[tuple[int, int], Memory] = {}
-        for spot, root, array in zip(plan.results, plan.asked, out, strict=True):
+        wished = zip(plan.results, plan.asked, out, strict=True)
+        for at, (spot, root, array) in enumerate(wished):
             if array is None:
                 continue
             try:
@@ -217,7 +218,8 @@ class Ready:
                 memory = None
             error = _misfit(plan, root, array, memory)
             if not error and not array.flags.c_contiguous:
-                error = _disorder(plan, spot, array, memory)
+                known = plan.layouts[at] == memory.strides if plan.layouts and memory else False
+                error = _disorder(plan, spot, array, memory, known)
             if error:
                 kind, why = error
                 raise kind(f"out= for {text(root)} {why}")
@@ -258,8 +260,13 @@ def _misfit(plan: Plan, root: Node, array: Any, memory: Memory | None) -> Any:
     return None
 
 
-def _disorder(plan: Plan, spot: tuple[int, int], array: Any, memory: Memory | None) -> Any:
-    """Say why an `array` that is not C-contiguous cannot take the result at `spot`."""
+def _disorder(
+    plan: Plan, spot: tuple[int, int], array: Any, memory: Memory | None, known: bool
+) -> Any:
+    """Say why an `array` that is not C-contiguous cannot take the result at `spot`.
+
+    `known` is whether the plan was made for its strides.
+    """
     assert memory is not None
     stage = plan.stages[spot[0]]
     itemsize = array.dtype.itemsize
@@ -267,6 +274,11 @@ def _disorder(plan: Plan, spot: tuple[int, int], array: Any, memory: Memory | No
         return ShapeError, (
             f"is not C-contiguous (strides {memory.strides} bytes), and the result comes from a "
             f"{stage.primitive}; pass a contiguous array"
+        )
+    if not known:
+        return ShapeError, (
+            f"is not C-contiguous (strides {memory.strides} bytes), and this call was planned for "
+            "contiguous results; pass a contiguous array, or compute() the expression itself"
         )
     reach = itemsize
     for step, size in sorted((abs(s), n) for s, n in zip(memory.strides, array.shape, strict=True)):

@@ -91,13 +91,13 @@ def make_plan(
         return Plan((), (), (), device, roots)
     stages, results, notes = fuse(roots, layouts)
     if until == "fuse":
-        return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked)
+        return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts)
     engine = "cpu" if device == "cpu" else "cuda"
     wish = strategy or setting("strategy")
     for number, stage in enumerate(stages):
         stages[number], why = choose(stage, number, engine, wish)
         notes += why
-    plan = verify(Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked))
+    plan = verify(Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts))
     limit = max_passes if max_passes is not None else setting("max_passes")
     if limit is not None and plan.passes > limit:
         raise NeedsBuffer(_too_many(asked, plan, limit))

@@ -124,7 +124,7 @@ def timetable(order: Iterable[Node]) -> tuple[dict[Node, When], dict[Node, str]]
         if node.op is RESHAPE:  # of a root: it only names the result's shape
             when[node] = when[node.srcs[0]]
         elif node.op in (STRIDED, GATHER) and when[node.srcs[0]].group is not None:
-            when[node] = When(when[node.srcs[0]].time + 1)  # reads what a pass has left
+            when[node] = When(time + 1)  # reads what a pass has left
         elif node.op.reduces:
             when[node] = _reduction(node, time, now)
         elif now:

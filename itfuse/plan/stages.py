@@ -418,6 +418,9 @@ class Plan:
         The expressions as the stages compute them.
     asked : tuple of Node
         The same as the user wrote them.
+    layouts : tuple
+        For each root the byte strides of the array that it is written to, None for row-major
+        order; empty if that is all of them.
     """
 
     stages: tuple[Stage, ...]
@@ -426,6 +429,7 @@ class Plan:
     device: str
     roots: tuple[Node, ...] = field(repr=False, default=())
     asked: tuple[Node, ...] = field(repr=False, default=())
+    layouts: tuple[tuple[int, ...] | None, ...] = field(repr=False, default=())
 
     @property
     def passes(self) -> int:

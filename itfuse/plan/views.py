@@ -120,6 +120,11 @@ class _Resolver:
         for node in order:
             if node.op.kind == PLACE or any(src in self.moved for src in node.srcs):
                 self.moved.add(node)
+        self.by_rows: set[Node] = set()  # nodes that need results along axes
+        for node in order:
+            along_axes = node.op.reduces and node.shape != ()
+            if along_axes or any(src in self.by_rows for src in node.srcs):
+                self.by_rows.add(node)
         self.domains: dict[Shape, Shape] = {}
         self.memo: dict[tuple[Node, Index], Node] = {}
 
@@ -142,6 +147,13 @@ class _Resolver:
         return Index(domain, grouped(shape, domain))
 
     def root(self, root: Node) -> Node:
+        if root.op is RESHAPE and root in self.by_rows:
+            # The rows stay what they are; only the result has another shape.
+            inner = root.srcs[0]
+            while inner.op is RESHAPE:
+                inner = inner.srcs[0]
+            inner = _filled(self.at(inner, _everything(inner.shape)), inner.shape)
+            return make(RESHAPE, (inner,), root.dtype, root.shape)
         index = self.whole(root.shape)
         found = _filled(self.at(root, index), index.domain)
         if index.domain == root.shape:

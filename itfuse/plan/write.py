@@ -56,9 +56,10 @@ class Inputs:
         steps = self._steps(node.shape, node.arg.strides, places)
         return self._add("array", node, node.dtype.name, steps, few)
 
-    def gathered(self, node: Node) -> int:
-        """Return the slot of the array that a gather reads."""
-        self._append("gathered", node.dtype.name, node.srcs[0], None, False)
+    def gathered(self, node: Node, spot: Spot | None) -> int:
+        """Return the slot of what a gather reads: an array, or what an earlier pass left."""
+        source = node.srcs[0] if spot is None else spot
+        self._append("gathered", node.dtype.name, source, None, False)
         self.counts[-1] = min(math.prod(node.shape), node.srcs[0].size)
         return len(self.rows) - 1
 
@@ -153,7 +154,8 @@ class Inputs:
     def _input(self, at: int, dims: Shape, strides: Shape | None) -> Input:
         kind, dtype, source = self.rows[at]
         if kind == "gathered":
-            return Input("array", dtype, "gathered", source, (), self.counts[at])
+            kind = "carried" if isinstance(source, tuple) else "array"
+            return Input(kind, dtype, "gathered", source, (), self.counts[at])
         if kind == "iota":
             assert strides is not None
             moves = tuple(map(bool, strides))
@@ -236,7 +238,8 @@ class Writer:
                 slot = self.inputs.left(node, self.stop[node.srcs[0]], places)
                 self.at[key] = self.emit(Instr("load", (), dtype, slot))
             elif node.op is GATHER:
-                slot, at = self.inputs.gathered(node), self._value(node.srcs[1], places)
+                slot = self.inputs.gathered(node, self.stop.get(node.srcs[0]))
+                at = self._value(node.srcs[1], places)
                 self.at[key] = self.emit(Instr("gather", (at,), dtype, slot))
             elif node.op in (INPUT, STRIDED, IOTA):
                 slot = self.inputs.array(node, places)
