@@ -398,3 +398,53 @@ def test_generated_code_compiles_without_spills(arch: str) -> None:
         for strategy in ("tile", "cub"):
             with itf.config(strategy=strategy):
                 itf.compute(*lazies[2:4])
+
+
+def test_views_and_reductions_along_axes() -> None:
+    x = itf.asarray(Y[0])
+    value = Y[0]
+    for lazy, want, passes in (
+        (x - x.mean(axis=2)[:, :, None], value - value.mean(2)[:, :, None], 1),
+        ((x * 2).transpose(1, 0, 2).sum(axis=0), (value * 2).transpose(1, 0, 2).sum(0), 1),
+        (x.sum(axis=2).reshape(4, 3), value.sum(2).reshape(4, 3), 1),
+        ((x - x.max(axis=2, keepdims=True)).reshape(12, 5),
+         (value - value.max(2, keepdims=True)).reshape(12, 5), 1),
+        (x.sum(axis=2)[::-1] + 1, value.sum(2)[::-1] + 1, 2),
+        (x.max(axis=0)[[1, -1]], value.max(0)[[1, -1]], 2),
+        ((x[[1, 2]] * 2).sum(axis=(0, 2)), (value[[1, 2]] * 2).sum((0, 2)), 1),
+        ((x + itf.arange(5)).max(axis=1) + itf.arange(5),
+         (value + np.arange(5)).max(1) + np.arange(5), 1),
+        ((x * 2).ravel()[::-1].argmax(), np.asarray((value * 2).ravel()[::-1].argmax()), 1),
+        ((x * 2).transpose(2, 0, 1).ravel().argmax(),
+         np.asarray((value * 2).transpose(2, 0, 1).ravel().argmax()), 1),
+    ):  # fmt: skip
+        assert itf.plan(lazy).passes == passes, lazy
+        np.testing.assert_allclose(lazy.compute(), want, rtol=1e-12)
+
+
+def test_a_plan_kept_for_a_form_takes_other_numbers_and_sizes() -> None:
+    # Sizes and strides that planning makes are not the user's scalars, even where equal.
+    for size in (4, 7):
+        values = np.arange(size * 3).reshape(size, 3)
+        for number in (3, 4, 7, 8, 24):
+            lazy = itf.asarray(values)
+            assert_same((lazy.T.reshape(size, 3) + number).compute(),
+                        values.T.reshape(size, 3) + number)  # fmt: skip
+            assert_same(
+                (lazy.ravel()[[0, -1]] * number).compute(), values.ravel()[[0, -1]] * number
+            )
+
+
+def test_fused_functions_of_views() -> None:
+    f = itf.fuse(lambda x, i: itf.roll((x * 2)[::-1].T.ravel(), 1)[i] + itf.arange(2))
+    index = np.array([1, -2])
+    for shape in ((3, 5), (4, 6)):
+        x = np.arange(float(np.prod(shape))).reshape(shape)
+        want = np.roll((x * 2)[::-1].T.ravel(), 1)[index] + np.arange(2)
+        for _ in range(3):
+            assert_same(f(x, index), want)
+            assert_same(f(np.asfortranarray(x), index), want)
+    with pytest.raises(IndexError, match="out of bounds"):
+        f(x, np.array([99, 0]))
+    with pytest.raises(itf.ShapeError, match="planned for contiguous"):
+        f(x, index, out=np.zeros(4)[::2])

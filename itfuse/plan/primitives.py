@@ -65,6 +65,15 @@ def _not_in_order(stage: Stage) -> str:
     return "an output is not contiguous over the domain" if strided else ""
 
 
+def _computed_places(stage: Stage) -> str:
+    if any(i.layout in ("index", "gathered") for i in stage.inputs):
+        return (
+            "row programs have no kernel for numbers of the index and reads at computed places; "
+            "itf.materialize() that operand first"
+        )
+    return ""
+
+
 # fmt: off
 STRATEGIES: tuple[Strategy, ...] = (
     Strategy("tile", "cuda", "transform", _never,
@@ -81,9 +90,9 @@ STRATEGIES: tuple[Strategy, ...] = (
              "any fused map before the reduction through one TransformIterator"),
     Strategy("blocks", "cpu", "transform", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "reduce", _never, "cache-sized blocks of NumPy"),
-    Strategy("tile", "cuda", "rows", _never,
+    Strategy("tile", "cuda", "rows", _computed_places,
              "whole rows on chip, each walked as often as the expression needs"),
-    Strategy("tile", "cuda", "columns", _never,
+    Strategy("tile", "cuda", "columns", _computed_places,
              "threads along the kept axes, in the same fixed order: nothing is transposed"),
     Strategy("blocks", "cpu", "rows", _never, "blocks of whole rows of NumPy"),
     Strategy("blocks", "cpu", "columns", _never, "blocks of whole rows of NumPy"),

@@ -25,8 +25,9 @@ class Instr:
     Attributes
     ----------
     op : str
-        A row of the op table, or `load` (element of input `slot`), `scalar` (runtime scalar
-        `slot`), `constant` (the integer `slot`), `position` (place of the element among those that
+        A row of the op table, or `load` (element of input `slot`), `gather` (element of input
+        `slot` at the byte offset that its operand gives), `scalar` (runtime scalar `slot`),
+        `constant` (the integer `slot`), `position` (place of the element among those that
         are reduced together), `combined` (field `slot` of what the phase combined) or `row` (value
         `slot` of the row, from an earlier phase).
     args : tuple of int
