@@ -34,6 +34,14 @@ def _count(least: int) -> Callable[[Any], int]:
     return parse
 
 
+def _flag(value: Any) -> bool:
+    words = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+    found = words.get(str(value).lower())
+    if found is None:
+        raise ValueError("true or false")
+    return found
+
+
 def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None or value == "" else parse(value)
 
@@ -70,6 +78,9 @@ SETTINGS: dict[str, Setting] = {
                 "architecture the null engine compiles for"),
         Setting("bandwidth", None, _optional(float),
                 "memory bandwidth in GB/s for floor times; asked of the engine by default"),
+        Setting("bounds_check", False, _flag,
+                "check index arrays on a GPU in a pass of their own before they are used, waiting "
+                "for it; the CPU engine always checks"),
         Setting("cache_dir", None, _optional(str),
                 "directory of compiled code; `off` keeps none on disk"),
         Setting("cache_size", 512, _count(0),
@@ -147,7 +158,7 @@ def config(**settings: Any) -> Iterator[None]:
     ----------
     **settings
         Any of `engine`, `strategy`, `max_passes`, `threads`, `arch`, `bandwidth`,
-        `cache_dir`, `cache_size`, `debug`.
+        `bounds_check`, `cache_dir`, `cache_size`, `debug`.
         Each is also read once from the environment variable `ITFUSE_<NAME>`.
 
     Raises

@@ -24,6 +24,10 @@ class DTypeError(ItfuseError, TypeError):
     """A dtype that itfuse, or this operation, does not take."""
 
 
+class BoundsError(ItfuseError, IndexError):
+    """An index beyond the elements of its axis."""
+
+
 class RangeError(ItfuseError, OverflowError):
     """A Python integer that the dtype beside it cannot hold."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
 from itfuse.errors import ShapeError, Unsupported
-from itfuse.ops import BY_UFUNC, COMPOSITE, ELEMENTWISE, FOLDS, OPS, REDUCTION, STATISTIC, Op
+from itfuse.ops import BY_UFUNC, COMPOSITE, ELEMENTWISE, FOLDS, INDEX, OPS, REDUCTION, STATISTIC, Op
 
 
 def _axes(x: Array, axis: Any, what: str) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ def _documentation(op: Op) -> str:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _op in OPS.values():
-    if _op.name != "astype":
+    if _op.name != "astype" and _op.kind != INDEX:
         FUNCTIONS.update(dict.fromkeys((_op.name, *_op.aliases), _function(_op)))
 
 

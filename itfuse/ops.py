@@ -32,6 +32,7 @@ from itfuse.rows import arithmetic_cpp, complex_cpp, elementwise
 from itfuse.rows import composites as more_composites
 
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
+INDEX, PLACE = "index", "place"
 FOLD, STATISTIC = "fold", "statistic"
 
 
@@ -172,6 +173,15 @@ INPUT = Op("input", 0, LEAF, "An array.")
 SCALAR = Op("scalar", 0, LEAF, "A runtime scalar.")
 CONSTANT = Op("constant", 0, LEAF, "A small integer that is part of the code.")
 POSITION = Op("position", 0, LEAF, "Number of an element among those that are reduced together.")
+# The index itself as a value: an offset plus a step along each axis (`arg`, a plan.index.Form).
+IOTA = Op("iota", 0, LEAF, "Numbers made from the index.")
+# `view` reads its operand where `arg` (a plan.index.Map) says; `reshape` in row-major order.
+VIEW = Op("view", 1, PLACE, "Elements of the operand at other places.")
+RESHAPE = Op("reshape", 1, PLACE, "The operand's elements in row-major order in another shape.")
+# What planning makes of them. `strided`: an array at byte steps (`arg`, a Form). `gather`: an
+# array at the byte offset that the second operand computes.
+STRIDED = Op("strided", 1, PLACE, "An array along other strides.")
+GATHER = Op("gather", 2, PLACE, "An array at computed places.")
 
 # ---- arithmetic ------------------------------------------------------------------------------
 _elementwise("add", 2, "Sum.", np.add, {
@@ -367,6 +377,18 @@ _elementwise("astype", 1, "Conversion to another dtype.", reference.astype,
               **dict.fromkeys((f"{name}->bfloat16" for name in ("int32", "uint32", "int64",
                                "uint64")), "itf_bfloat_of((double){0})")},
              result=lambda x: ((x,), x))  # fmt: skip
+
+# ---- places ----------------------------------------------------------------------------------
+_INT64 = np.dtype(np.int64)
+# On the CPU an index out of bounds is an error. A device cannot raise: it stays inside the array.
+_row(Op("wrap_index", 2, INDEX, "The place that an index means: negative ones count from the end.",
+        numpy=reference.wrap_index, result=lambda i, n: ((_INT64, _INT64), _INT64),
+        cpp={"*": "itf_wrap_index({0}, {1})"}, helper={"*": ("""
+__device__ __forceinline__ long long itf_wrap_index(long long i, long long n) {
+  const long long place = i < 0 ? i + n : i;
+  return place < 0 ? 0 : place < n ? place : n - 1;
+}
+""",)}))  # fmt: skip
 
 # ---- reductions ------------------------------------------------------------------------------
 

@@ -15,7 +15,20 @@ from itfuse.array import Array, asarray
 from itfuse.dtypes import DTYPES, finfo, kind
 from itfuse.expr import Node
 from itfuse.functions import FUNCTIONS
-from itfuse.ops import CONSTANT, ELEMENTWISE, INPUT, OPS, POSITION, SCALAR, Op, identity
+from itfuse.ops import (
+    CONSTANT,
+    ELEMENTWISE,
+    INPUT,
+    IOTA,
+    OPS,
+    POSITION,
+    RESHAPE,
+    SCALAR,
+    VIEW,
+    Op,
+    identity,
+)
+from itfuse.plan.index import Form
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -183,6 +196,12 @@ def evaluate(array: Array) -> NumpyArray:
                 value[node] = node.dtype.type(node.arg)
             elif node.op is POSITION:
                 value[node] = None  # only a fold over its axes reads it
+            elif node.op is IOTA:
+                value[node] = _numbers(node.arg, node.shape)
+            elif node.op is RESHAPE:
+                value[node] = np.reshape(value[node.srcs[0]], node.shape)
+            elif node.op is VIEW:
+                value[node] = _viewed(node, [np.asarray(value[src]) for src in node.srcs])
             else:
                 value[node] = _apply(node, [value[src] for src in node.srcs])
     return np.asarray(value[array._node])
@@ -209,6 +228,24 @@ def _reduced(node: Node, operands: list[Any]) -> NumpyArray:
         return np.full(rows, identity(node.op.combine, node.dtype))
     assert isinstance(node.op.numpy, np.ufunc)
     return np.asarray(node.op.numpy.reduce(x, axis=-1, dtype=node.dtype))
+
+
+def _numbers(form: Form, shape: tuple[int, ...]) -> NumpyArray:
+    total = np.full(shape, form.offset, np.int64)
+    for index, step in zip(np.indices(shape, sparse=True), form.steps, strict=True):
+        total += index * step
+    return total
+
+
+def _viewed(node: Node, operands: list[NumpyArray]) -> NumpyArray:
+    source, *computed = operands
+    rows = [
+        np.broadcast_to(computed[row], node.shape)
+        if isinstance(row, int)
+        else _numbers(row, node.shape)
+        for row in node.arg.rows
+    ]
+    return np.broadcast_to(source[tuple(rows)], node.shape)
 
 
 def _apply(node: Node, operands: list[Any]) -> Any:

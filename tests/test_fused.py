@@ -400,7 +400,6 @@ def test_numbers_alone_run_as_they_are() -> None:
         (lambda x, a: sum((x for _ in range(a)), 0), r"index\(a\)"),
         (lambda x, a: x + np.asarray(x), r"compute\(x\)"),
         (lambda x, a: x + np.sin(a), "ufunc"),
-        (lambda x, a: x * next(iter(x)), r"compute\(x\)"),
         (lambda x, a: x * x.sum().item(), r"item\(sum\(x\)\)"),
     ],
 )

@@ -27,6 +27,10 @@ LAYERS = (
     ("evaluate",),
     ("array",),
     ("functions",),
+    ("indexing",),
+    ("manipulation",),
+    ("creation", "joining"),
+    ("protocol", "standard"),
     ("number",),
     ("trace",),
     ("short", "signature"),
@@ -37,7 +41,7 @@ LAYERS = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("composites", "errors"),
-                  ("composites", "dtypes"),
+                  ("composites", "dtypes"), ("reference", "errors"),
                   ("special", "reference"),
                   ("engines", "cache"), ("engines", "disk"), ("form", "expr"),
                   ("wording", "expr"), ("wording", "form"),

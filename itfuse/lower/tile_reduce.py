@@ -186,7 +186,7 @@ def _unroll(stage: Stage) -> int:
     Eight of one float32 input measured best (docs/performance.md); index maps need the registers.
     """
     slots = stage.element.slots
-    if by_layout(stage, slots, "strided"):
+    if stage.strided or by_layout(stage, slots, "gathered"):
         return 1
     if any(np.dtype(one.dtype).itemsize > 8 for one in stage.combine):
         return 2  # a vector of complex128 is four loads already
