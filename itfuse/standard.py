@@ -13,7 +13,8 @@ from itfuse.functions import FUNCTIONS
 VERSION = "2024.12"
 CONSTANTS: dict[str, Any] = {
     "e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": None, "pi": np.pi,
-    **{("bool" if name == "bool" else name): row.numpy for name, row in dtypes.DTYPES.items()},
+    **{("bool" if name == "bool" else name): row.numpy for name, row in dtypes.DTYPES.items()
+       if name != "bfloat16"},  # whose library takes a second to import
 }  # fmt: skip
 
 

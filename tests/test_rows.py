@@ -61,7 +61,7 @@ def test_row_and_column_reductions_are_the_cpu_engines_bits(dtype: str) -> None:
 @host
 def test_every_reduction_by_rows_and_columns() -> None:
     cases: list[Case] = []
-    for name in DTYPES:
+    for name in (one for one, row in DTYPES.items() if not row.part and not row.narrow):
         for shape, axis in itertools.product([(5, 130), (130, 5), (9, 11, 13)], (0, 1, -1)):
             x = itf.asarray(random(shape, name, 1))
             every = [op.name for op in OPS.values() if op.kind == REDUCTION]

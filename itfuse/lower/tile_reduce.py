@@ -214,8 +214,12 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
     ])  # fmt: skip
     finish_loads = single_index(stage, stage.finish.slots)
     finish_loads += "".join(load_text(stage, slot) for slot in stage.finish.slots)
+    # A complex128 fills four registers: one block leaves twice as many.
+    wide = any(np.dtype(name).itemsize > 8 for name, _ in fields(stage.combine))
+    blocks = 1 if wide else 2
     return "".join([
-        f'extern "C" __global__ void __launch_bounds__({THREADS}, 2) SYMBOL(const State s) {{\n',
+        f'extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) '
+        "SYMBOL(const State s) {\n",
         f"  constexpr int V = {lanes};\n",
         "  Item whole = identity();\n",
         f"  const int rounds = s.n < {LARGE} ? 1 : {LARGE_LEAF // LEAF};\n",

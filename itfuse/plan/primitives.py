@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
 from itfuse.plan.stages import Note, Stage
 
@@ -65,6 +66,17 @@ def _not_in_order(stage: Stage) -> str:
     return "an output is not contiguous over the domain" if strided else ""
 
 
+def _not_by_rows(stage: Stage) -> str:
+    loaded = [i.dtype for i in stage.inputs if i.kind != "scalar"]
+    for name in dict.fromkeys([*loaded, *(o.dtype for o in stage.outputs)]):
+        if DTYPES[name].part or DTYPES[name].narrow:
+            return (
+                f"row and column kernels take no {name} yet; .astype(...) a materialized operand, "
+                "or reduce the whole array"
+            )
+    return _computed_places(stage)
+
+
 def _computed_places(stage: Stage) -> str:
     if any(i.layout in ("index", "gathered") for i in stage.inputs):
         return (
@@ -90,9 +102,9 @@ STRATEGIES: tuple[Strategy, ...] = (
              "any fused map before the reduction through one TransformIterator"),
     Strategy("blocks", "cpu", "transform", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "reduce", _never, "cache-sized blocks of NumPy"),
-    Strategy("tile", "cuda", "rows", _computed_places,
+    Strategy("tile", "cuda", "rows", _not_by_rows,
              "whole rows on chip, each walked as often as the expression needs"),
-    Strategy("tile", "cuda", "columns", _computed_places,
+    Strategy("tile", "cuda", "columns", _not_by_rows,
              "threads along the kept axes, in the same fixed order: nothing is transposed"),
     Strategy("blocks", "cpu", "rows", _never, "blocks of whole rows of NumPy"),
     Strategy("blocks", "cpu", "columns", _never, "blocks of whole rows of NumPy"),
