@@ -19,10 +19,11 @@ from itfuse.evaluate import evaluate
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
 from itfuse.form import Number
-from itfuse.ops import ELEMENTWISE, INPUT, OPS, Op
+from itfuse.ops import INPUT, OPS
 from itfuse.plan import make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
+from itfuse.rows.op import ELEMENTWISE, Op
 
 
 class Array:
@@ -119,24 +120,6 @@ class Array:
         """Return another expression over the same arrays."""
         return Array(node, self._data, self._device)
 
-    # ---- copies ----
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the expression with its arrays, which get memory of their own when loaded."""
-        order = wording.toposort((self._node,))
-        number = {node: at for at, node in enumerate(order)}
-        steps = [
-            (
-                node.op.name,
-                tuple(number[src] for src in node.srcs),
-                node.dtype,
-                node.shape,
-                None if node.op is INPUT else node.arg,
-            )
-            for node in order
-        ]
-        arrays = {number[node]: x for node, x in self._data.items() if node in number}
-        return _restored, (steps, arrays, self._device)
-
     # ---- asking for results ----
     def compute(
         self,
@@ -172,20 +155,6 @@ class Array:
         if op is None or op.kind != ELEMENTWISE or kwargs:
             raise Unsupported(f"itfuse has no operation for CuPy's {kernel.name}; compute() first")
         return apply(op, args)
-
-
-def _restored(steps: list[Any], arrays: dict[int, Any], device: str) -> Array:
-    """Return the expression that was pickled, over these arrays."""
-    nodes: list[Node] = []
-    data: dict[Node, Any] = {}
-    for at, (name, srcs, dtype, shape, arg) in enumerate(steps):
-        if at in arrays:
-            leaf = spec(shape, dtype) if arrays[at] is None else asarray(arrays[at])
-            nodes.append(leaf._node)
-            data.update(leaf._data)
-        else:
-            nodes.append(expr.make(name, tuple(nodes[src] for src in srcs), dtype, shape, arg))
-    return Array(nodes[-1], data, device)
 
 
 _CUPY_NAMES = {"cupy_true_divide": "divide", "cupy_where": "where"}

@@ -13,9 +13,15 @@ import numpy as np
 from itfuse.errors import DTypeError
 
 
-def _teach_bfloat16() -> None:
-    """Import what teaches NumPy the name; it takes a second, so only when the name is used."""
-    importlib.import_module("ml_dtypes")
+def numpy_dtype(spec: Any) -> np.dtype[Any]:
+    """Return `numpy.dtype(spec)`, also of the name bfloat16.
+
+    NumPy learns that name from ml_dtypes, which takes a second to import: only when it is used.
+    """
+    if isinstance(spec, str) and spec == "bfloat16" in DTYPES:
+        importlib.import_module("ml_dtypes")
+    dtype: np.dtype[Any] = np.dtype(spec)
+    return dtype
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,7 @@ class DType:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype."""
-        if self.name == "bfloat16":
-            _teach_bfloat16()
-        return np.dtype(self.name)
+        return numpy_dtype(self.name)
 
     @property
     def bits(self) -> int:
@@ -131,7 +135,7 @@ def accumulator(name: str) -> str:
 
 def finfo(dtype: Any) -> Any:
     """Return `numpy.finfo`, or ml_dtypes' own of bfloat16."""
-    dtype = np.dtype(dtype)
+    dtype = numpy_dtype(dtype)
     if dtype.kind == "V":
         return importlib.import_module("ml_dtypes").finfo(dtype)
     return np.finfo(dtype)
@@ -163,10 +167,8 @@ def check(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
 
 def as_dtype(spec: Any, what: str) -> np.dtype[Any]:
     """Return the NumPy dtype that `spec` names, checked to be supported."""
-    if spec == "bfloat16" and spec in DTYPES:
-        _teach_bfloat16()
     try:
-        dtype = np.dtype(spec)
+        dtype = numpy_dtype(spec)
     except TypeError as why:
         raise DTypeError(f"{what}: {spec!r} is not a dtype ({why})") from None
     return check(dtype, what)

@@ -25,13 +25,12 @@ from itfuse.ops import (
     IOTA,
     OPS,
     POSITION,
-    REDUCTION,
     RESHAPE,
     SCALAR,
     STRIDED,
     VIEW,
-    Op,
 )
+from itfuse.rows.op import REDUCTION, Op
 from itfuse.wording import call_text, text, toposort
 
 Shape = tuple[int, ...]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from itfuse.ops import INPUT, SCALAR, Op
+from itfuse.ops import INPUT, SCALAR
+from itfuse.rows.op import Op
 
 if TYPE_CHECKING:
     from itfuse.expr import Node, Shape

@@ -15,7 +15,8 @@ import numpy as np
 from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
 from itfuse.errors import ShapeError, Unsupported
-from itfuse.ops import BY_UFUNC, COMPOSITE, ELEMENTWISE, FOLDS, INDEX, OPS, REDUCTION, STATISTIC, Op
+from itfuse.ops import BY_UFUNC, FOLDS, OPS
+from itfuse.rows.op import COMPOSITE, ELEMENTWISE, INDEX, REDUCTION, STATISTIC, Op
 
 
 def _axes(x: Array, axis: Any, what: str) -> tuple[int, ...]:
@@ -282,19 +283,12 @@ def _array_ufunc(self: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
     return FUNCTIONS[op.name](*inputs)
 
 
-def _array_function(self: Array, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    name = function.__name__
-    call = FUNCTIONS.get(name) or FUNCTIONS.get({"round_": "round"}.get(name, ""))
-    if call is None or getattr(np, name, None) is not function:
-        raise Unsupported(
-            f"{function.__module__}.{name} of a lazy expression: itfuse has no such function; "
-            "compute() it first"
-        )
+def call_as_numpy(name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call an itfuse function with the arguments of NumPy's function of that name."""
     kwargs = dict(kwargs)
     _no_out(name, kwargs)
     renamed = {"a_min": "min", "a_max": "max"} if name == "clip" else {}
     return call(*args, **{renamed.get(key, key): value for key, value in kwargs.items()})
 
 
-for _name, _method in (("ufunc", _array_ufunc), ("function", _array_function)):
-    setattr(Array, f"__array_{_name}__", _method)
+Array.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]

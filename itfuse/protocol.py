@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from itfuse import expr, functions, wording
+from itfuse import expr, wording
 from itfuse.array import Array, asarray, place_of, spec
 from itfuse.errors import ShapeError, Unsupported
 from itfuse.evaluate import check_values
 from itfuse.expr import Node
-from itfuse.functions import FUNCTIONS
+from itfuse.functions import FUNCTIONS, call_as_numpy
 from itfuse.ops import INPUT
 
 _CPU, _CUDA = 1, 2  # device types of DLPack
@@ -148,9 +148,7 @@ def _array_function(x: Array, function: Any, types: Any, args: Any, kwargs: Any)
     """
     twins = _numpy_twins()
     if function in twins:
-        if {"out", "a_min", "a_max"} & kwargs.keys():  # NumPy's own, explained or renamed there
-            return functions._array_function(x, function, types, args, kwargs)
-        return twins[function](*args, **kwargs)
+        return call_as_numpy(function.__name__, twins[function], args, kwargs)
     if function in _LOOKS:
         looked = [one.compute() if isinstance(one, Array) else one for one in args]
         return function(*looked, **kwargs)

@@ -46,7 +46,7 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 
 def finfo(type: Any, /) -> Any:
     """Return the limits of a floating-point dtype."""
-    return np.finfo(_kind(type))
+    return dtypes.finfo(_kind(type))
 
 
 def iinfo(type: Any, /) -> Any:
@@ -62,7 +62,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     >>> isdtype(np.dtype("int8"), "integral")
     True
     """
-    return bool(np.isdtype(np.dtype(dtype), kind))
+    return bool(np.isdtype(dtypes.numpy_dtype(dtype), kind))
 
 
 class Info:

@@ -12,23 +12,12 @@ import numpy as np
 
 from itfuse import wording
 from itfuse.array import Array, asarray
-from itfuse.dtypes import DTYPES, finfo, kind
+from itfuse.dtypes import DTYPES, finfo, kind, numpy_dtype
 from itfuse.expr import Node
 from itfuse.functions import FUNCTIONS
-from itfuse.ops import (
-    CONSTANT,
-    ELEMENTWISE,
-    INPUT,
-    IOTA,
-    OPS,
-    POSITION,
-    RESHAPE,
-    SCALAR,
-    VIEW,
-    Op,
-    identity,
-)
+from itfuse.ops import CONSTANT, INPUT, IOTA, OPS, POSITION, RESHAPE, SCALAR, VIEW, identity
 from itfuse.plan.index import Form
+from itfuse.rows.op import ELEMENTWISE, Op
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -53,7 +42,7 @@ def edge_values(dtype: Any, size: int, seed: int) -> NumpyArray:
         For floats: zeros of both signs, infinities, NaN, denormals, extremes and values of many
         magnitudes; for integers: extremes, small values and random bits.
     """
-    wanted = np.dtype(dtype)
+    wanted = numpy_dtype(dtype)
     random = np.random.default_rng(seed)
     if wanted.kind == "b":
         return random.integers(0, 2, size).astype(bool)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from itfuse.form import Fields
-from itfuse.ops import CONSTANT, INDEX, INPUT, IOTA, OPS, PLACE, POSITION, SCALAR, Op
+from itfuse.ops import CONSTANT, INPUT, IOTA, OPS, POSITION, SCALAR
+from itfuse.rows.op import INDEX, PLACE, Op
 
 if TYPE_CHECKING:
     from itfuse.expr import Node

@@ -13,7 +13,8 @@ from support.generated import HostEngine, plan_for
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES, kind
-from itfuse.ops import ELEMENTWISE, OPS, Op
+from itfuse.ops import OPS
+from itfuse.rows.op import ELEMENTWISE, Op
 from itfuse.testing import WIDER, edge_values, measured_error
 
 SIZE = 20_000

@@ -14,8 +14,9 @@ from support.generated import HostEngine, plan_for
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES, kind
-from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, Op
+from itfuse.ops import OPS
 from itfuse.plan.stages import Plan
+from itfuse.rows.op import COMPOSITE, ELEMENTWISE, REDUCTION, Op
 from itfuse.testing import assert_same, edge_values, exponents, random_expression
 from itfuse.wording import toposort
 

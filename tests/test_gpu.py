@@ -15,7 +15,8 @@ import pytest
 import itfuse as itf
 from itfuse.cache import BUILT
 from itfuse.dtypes import DTYPES, kind
-from itfuse.ops import ELEMENTWISE, OPS, REDUCTION, Op
+from itfuse.ops import OPS
+from itfuse.rows.op import ELEMENTWISE, REDUCTION, Op
 from itfuse.testing import (
     WIDER,
     assert_same,

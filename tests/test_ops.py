@@ -11,7 +11,8 @@ import pytest
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES, finfo, kind
-from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, Op
+from itfuse.ops import OPS
+from itfuse.rows.op import COMPOSITE, ELEMENTWISE, REDUCTION, Op
 from itfuse.testing import assert_same, edge_values, exponents
 
 NAMES = list(DTYPES)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from itfuse.dtypes import DTYPES
-from itfuse.ops import INDEX, OPS
+from itfuse.ops import OPS
+from itfuse.rows.op import INDEX
 
 TOOL = Path(__file__).parents[1] / "tools" / "ops_page.py"
 

@@ -13,8 +13,9 @@ from support.generated import HostEngine, plan_for, unit
 import itfuse as itf
 from itfuse.dtypes import DTYPES
 from itfuse.lower import lower_tile
-from itfuse.ops import OPS, REDUCTION
+from itfuse.ops import OPS
 from itfuse.plan.stages import Stage
+from itfuse.rows.op import REDUCTION
 from itfuse.testing import assert_same, edge_values
 
 host = pytest.mark.skipif(bool(host_cpp.why_not()), reason=host_cpp.why_not())

@@ -12,7 +12,8 @@ import numpy as np
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES, kind
-from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, STATISTIC, Op
+from itfuse.ops import OPS
+from itfuse.rows.op import COMPOSITE, ELEMENTWISE, REDUCTION, STATISTIC, Op
 
 PAGE = Path(__file__).parents[1] / "docs" / "ops.md"
 

@@ -7,37 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.accumulator import item_functions, item_struct
+from itfuse.lower.accumulator import FRESH, FROM_LANE, item_functions, item_struct, shuffle
 from itfuse.lower.cpp import prelude, statements
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import Needs, access
 from itfuse.plan.order import LANES
 from itfuse.plan.stages import Phase, Program, Stage, fields
 
-SHUFFLES = """\
-// A value of the lane that is `distance` further, or of the lane `lane`.
-template <typename T> __device__ __forceinline__ T from_lane(T v, int distance) {
-  return (T)__shfl_down_sync(0xffffffffu, (int)v, distance);
-}
-template <typename T> __device__ __forceinline__ T of_lane(T v, int lane) {
-  return (T)__shfl_sync(0xffffffffu, (int)v, lane);
-}
-""" + "".join(
-    f"template <> __device__ __forceinline__ {cpp} from_lane({cpp} v, int distance) {{\n"
-    f"  return __shfl_down_sync(0xffffffffu, v, distance);\n}}\n"
-    f"template <> __device__ __forceinline__ {cpp} of_lane({cpp} v, int lane) {{\n"
-    f"  return __shfl_sync(0xffffffffu, v, lane);\n}}\n"
-    for cpp in ("float", "double", "unsigned", "long long", "unsigned long long")
-)
-
-FRESH = """\
-// What other blocks of this launch wrote: from the second-level cache, which all of them share.
-template <typename T> __device__ __forceinline__ T fresh(const T* p) {
-  typedef typename Raw<sizeof(T)>::type raw;
-  const raw bits = __ldcg(reinterpret_cast<const raw*>(p));
-  return *reinterpret_cast<const T*>(&bits);
-}
-"""
+SHUFFLES = FROM_LANE + shuffle("of_lane", "__shfl_sync", "lane")
+"""A value of the lane that is `distance` further, or of the lane `lane`."""
 
 PIECE = f"""\
 // Loads {LANES} elements of a row that are side by side, of which `left` are there.

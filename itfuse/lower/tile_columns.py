@@ -14,10 +14,9 @@ import dataclasses
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.accumulator import item_dtype, item_functions, item_struct
+from itfuse.lower.accumulator import FRESH, item_dtype, item_functions, item_struct
 from itfuse.lower.cpp import prelude, struct_text
 from itfuse.lower.rows import (
-    FRESH,
     SHUFFLES,
     arrays,
     base,

@@ -10,7 +10,7 @@ import numpy as np
 
 from itfuse.dtypes import DTYPES
 from itfuse.lower import numbers
-from itfuse.lower.accumulator import item_dtype, item_functions, item_struct
+from itfuse.lower.accumulator import FRESH, FROM_LANE, item_dtype, item_functions, item_struct
 from itfuse.lower.cpp import (
     comment,
     index_text,
@@ -35,37 +35,6 @@ from itfuse.lower.tile import (
 )
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS
 from itfuse.plan.stages import Stage, fields
-
-_SHUFFLE = """\
-template <typename T> __device__ __forceinline__ T from_lane(T v, int distance) {
-  return (T)__shfl_down_sync(0xffffffffu, (int)v, distance);
-}
-template <> __device__ __forceinline__ float from_lane(float v, int distance) {
-  return __shfl_down_sync(0xffffffffu, v, distance);
-}
-template <> __device__ __forceinline__ double from_lane(double v, int distance) {
-  return __shfl_down_sync(0xffffffffu, v, distance);
-}
-template <> __device__ __forceinline__ unsigned from_lane(unsigned v, int distance) {
-  return __shfl_down_sync(0xffffffffu, v, distance);
-}
-template <> __device__ __forceinline__ long long from_lane(long long v, int distance) {
-  return __shfl_down_sync(0xffffffffu, v, distance);
-}
-template <> __device__ __forceinline__ unsigned long long from_lane(unsigned long long v,
-                                                                    int distance) {
-  return __shfl_down_sync(0xffffffffu, v, distance);
-}
-"""
-
-_FRESH = """\
-// What other blocks of this launch wrote: from the second-level cache, which all of them share.
-template <typename T> __device__ __forceinline__ T fresh(const T* p) {
-  typedef typename Raw<sizeof(T)>::type raw;
-  const raw bits = __ldcg(reinterpret_cast<const raw*>(p));
-  return *reinterpret_cast<const T*>(&bits);
-}
-"""
 
 _BLOCK_TREE = f"""\
 // Combines the values of a warp; the result is its first thread's.
@@ -130,9 +99,9 @@ def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
         prelude(stage),
         access(aligned),
         ROW if stage.strided else "",
-        _SHUFFLE,
+        FROM_LANE,
         numbers.SHUFFLES if complex_values else "",
-        _FRESH,
+        FRESH,
         numbers.FRESH if complex_values else "",
         item_struct(stage.combine),
         item_functions(stage.combine),
@@ -214,9 +183,9 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
     ])  # fmt: skip
     finish_loads = single_index(stage, stage.finish.slots)
     finish_loads += "".join(load_text(stage, slot) for slot in stage.finish.slots)
-    # A complex128 fills four registers: one block leaves twice as many.
-    wide = any(np.dtype(name).itemsize > 8 for name, _ in fields(stage.combine))
-    blocks = 1 if wide else 2
+    # Accumulators of more than 16 bytes, or of one complex128, need more than half of them.
+    members = [np.dtype(name).itemsize for name, _ in fields(stage.combine)]
+    blocks = 1 if sum(members) > 16 or max(members) > 8 else 2
     return "".join([
         f'extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) '
         "SYMBOL(const State s) {\n",

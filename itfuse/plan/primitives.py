@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
-from itfuse.plan.stages import Note, Stage
+from itfuse.plan.stages import Note, Stage, fields
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,12 @@ def _not_in_order(stage: Stage) -> str:
 
 
 def _not_by_rows(stage: Stage) -> str:
-    loaded = [i.dtype for i in stage.inputs if i.kind != "scalar"]
-    for name in dict.fromkeys([*loaded, *(o.dtype for o in stage.outputs)]):
+    moved = [i.dtype for i in stage.inputs if i.kind != "scalar"]
+    moved += [o.dtype for o in stage.outputs]
+    for phase in stage.phases:
+        moved += [name for name, _ in fields(phase.combine)]
+        moved += phase.finish.result_dtypes if phase.finish else ()
+    for name in dict.fromkeys(moved):
         if DTYPES[name].part or DTYPES[name].narrow:
             return (
                 f"row and column kernels take no {name} yet; .astype(...) a materialized operand, "

@@ -24,21 +24,7 @@ import numpy as np
 from itfuse import expr
 from itfuse.expr import Node, Shape, make
 from itfuse.form import Fixed
-from itfuse.ops import (
-    CONSTANT,
-    ELEMENTWISE,
-    GATHER,
-    INDEX,
-    INPUT,
-    IOTA,
-    OPS,
-    PLACE,
-    POSITION,
-    RESHAPE,
-    SCALAR,
-    STRIDED,
-    VIEW,
-)
+from itfuse.ops import CONSTANT, GATHER, INPUT, IOTA, OPS, POSITION, RESHAPE, SCALAR, STRIDED, VIEW
 from itfuse.plan.index import (
     Form,
     Map,
@@ -51,6 +37,7 @@ from itfuse.plan.index import (
     merge_axes,
     unravel,
 )
+from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE
 from itfuse.wording import toposort
 
 Row = Form | Node
