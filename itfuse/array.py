@@ -146,8 +146,13 @@ class Array:
                 f"{self!r} is on {self._device}: there is no implicit copy to the "
                 "host; use .compute().get()"
             )
+        if copy is False:
+            raise ValueError(
+                f"{self!r} has no memory of its own before it is computed, so that copy=False "
+                "cannot be kept; use .compute()"
+            )
         result = self.compute()
-        return result if dtype is None else result.astype(dtype)
+        return result if dtype is None else result.astype(dtype, copy=False)
 
     # ---- CuPy's functions on this expression; NumPy's are in functions.py ----
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:

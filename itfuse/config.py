@@ -26,8 +26,8 @@ def _choice(*allowed: str) -> Callable[[str], str]:
 
 def _count(least: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
-        number = int(value)
-        if number < least:
+        number = int(value) if str(value).strip().lstrip("+-").isdecimal() else least - 1
+        if number < least or isinstance(value, bool):
             raise ValueError(f"an integer of at least {least}")
         return number
 
@@ -44,6 +44,16 @@ def _flag(value: Any) -> bool:
 
 def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None or value == "" else parse(value)
+
+
+def _positive(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ValueError("a positive number")
+    return number
 
 
 def _arch(value: Any) -> str:
@@ -76,7 +86,7 @@ SETTINGS: dict[str, Setting] = {
                 "threads of the CPU engine; all usable cores by default"),
         Setting("arch", "sm_90", _arch,
                 "architecture the null engine compiles for"),
-        Setting("bandwidth", None, _optional(float),
+        Setting("bandwidth", None, _optional(_positive),
                 "memory bandwidth in GB/s for floor times; asked of the engine by default"),
         Setting("bounds_check", False, _flag,
                 "check index arrays on a GPU in a pass of their own before they are used, waiting "
@@ -124,6 +134,11 @@ def setting(name: str) -> Any:
         default = SETTINGS[name].default
         _environment[name] = default if text is None else _parse(name, text, variable)
     return _environment[name]
+
+
+def option(name: str, value: Any) -> Any:
+    """Return `value`, given to one call for the setting `name`; by default the setting's own."""
+    return setting(name) if value is None else _parse(name, value, "this call")
 
 
 def settings_key() -> int:

@@ -40,6 +40,8 @@ def _place(device: Any, like: Any) -> str:
 
 def _shape_of(shape: Any, what: str) -> Shape:
     sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    if any(isinstance(size, (bool, np.bool)) for size in sizes):
+        raise TypeError(f"{what}: a size is a bool in {shape!r}; expected integers")
     found = tuple(operator.index(size) for size in sizes)
     if any(size < 0 for size in found):
         raise ShapeError(f"{what}: a size is negative in {found}")

@@ -28,7 +28,7 @@ class BoundsError(ItfuseError, IndexError):
     """An index beyond the elements of its axis."""
 
 
-class RangeError(ItfuseError, OverflowError):
+class RangeError(ItfuseError, OverflowError, ValueError):
     """A Python integer that the dtype beside it cannot hold."""
 
 

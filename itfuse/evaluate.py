@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from itfuse import engines
-from itfuse.config import setting, settings_key
+from itfuse.config import option, setting, settings_key
 from itfuse.engines import READY
 from itfuse.errors import BoundsError, DeviceError, TraceError
 from itfuse.explain import explain_text
@@ -63,7 +63,7 @@ def evaluate(  # noqa: PLR0917  # by position, which costs least
         return _named(nodes, made, values, out, stream, nodes)
 
     check_values(nodes, data, "compute")
-    name = engine or setting("engine")
+    name = option("engine", engine)
     runner = engine_of(name, device, nodes)
     plan = cached_plan(nodes, "none" if name == "null" else device, max_passes, layouts)
     if setting("debug"):

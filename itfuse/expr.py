@@ -285,6 +285,10 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
         elif src.shape and src.shape != shape:
             shape = broadcast([src.shape for src in (*srcs, *_nodes(operands))], describe)
     assert shape is not None
+    if op.refuses is not None:
+        known = [src.arg if src.op is SCALAR else None for src in srcs]
+        if why := op.refuses(*known):
+            raise RangeError(f"{describe()}: {why}")
     return make(op, tuple(srcs), found[1], shape)
 
 

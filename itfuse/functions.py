@@ -56,8 +56,9 @@ def _reduce(
     if isinstance(initial, (bool, int)) and node.dtype.kind in "iu":
         start = expr.scalar(initial, node.dtype).arg
     else:
-        start = np.asarray(initial).astype(node.dtype)[()]
-    return apply(OPS[op.combine], (start, result))
+        start = np.empty((), node.dtype)
+        start[...] = initial  # assigned, not cast: NaN is no integer
+    return apply(OPS[op.combine], (start[()], result))
 
 
 def _function(op: Op) -> Callable[..., Array]:
@@ -165,7 +166,7 @@ def _power(x: Any, y: Any) -> Any:
     # NumPy's `**` (not np.power) takes cheap exponents by cheaper means, with other roundings.
     if type(y) in (int, float) and isinstance(x, Array):
         inexact = dtypes.kind(x.dtype) in "fc"
-        if y == 2 and (inexact or type(y) is int) and x.dtype.kind != "b":
+        if y == 2 and (inexact or type(y) is int):
             return FUNCTIONS["square"](x)
         cheap = {0.5: "sqrt", -1: "reciprocal", 1: "positive"}.get(y)
         if cheap and inexact:

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from itfuse import dtypes, reference
+from itfuse.errors import DTypeError
 from itfuse.rows import arithmetic_cpp, complex_cpp, composites, elementwise, statistics
 from itfuse.rows.op import (
     COMPOSITE,
@@ -58,6 +59,12 @@ def _elementwise(  # noqa: PLR0917 - the rows below read best in this order
     elif helper:
         helpers = {"*": (helper,)}
     _row(Op(name, arity, ELEMENTWISE, doc, numpy=numpy, cpp=cpp, helper=helpers, **rest))
+
+
+def _negative_power(x: Any, y: Any) -> str:
+    if isinstance(y, np.integer) and y < 0:
+        return "integers to negative integer powers are not allowed; cast to a float first"
+    return ""
 
 
 # Leaves. `input` is an array; `scalar` a runtime value in the state block.
@@ -103,9 +110,11 @@ _elementwise("fmod", 2, "Remainder with the sign of the dividend.", np.fmod, {
     "f": "fmod{s}({0}, {1})", "i": "itf_fmod({0}, {1})",
     "*": "{1} == 0 ? ({T})0 : ({T})({0} % {1})",
 }, helper=arithmetic_cpp.FMOD)  # fmt: skip
-_elementwise("power", 2, "First operand to the power of the second.", np.power, {
+_elementwise("power", 2, "First operand to the power of the second. An integer to a negative "
+             "integer is an error; on a GPU, for arrays, it is the power rounded towards zero.",
+             np.power, {
     "f": "pow{s}({0}, {1})", "c": "itf_power({0}, {1})", "*": "itf_power({0}, {1})",
-}, symbol="**", dunder="pow", aliases=("pow",), ulp=9, ulp_c=1000,
+}, symbol="**", dunder="pow", aliases=("pow",), ulp=9, ulp_c=1000, refuses=_negative_power,
 helper={"f": (), "c": (complex_cpp.EXP, complex_cpp.LOG, complex_cpp.POWER),
         "*": (arithmetic_cpp.POWER,)})  # fmt: skip
 _elementwise("negative", 1, "Minus the operand.", np.negative, {
@@ -406,19 +415,31 @@ def _composite(name: str, arity: int, doc: str, expand: Callable[..., Any], **re
 
 
 def _clip(F: Any, x: Any, min: Any = None, max: Any = None) -> Any:
+    x = F.asarray(x)
+    if x.dtype.kind in "iu":  # NumPy drops a Python integer that bounds nothing
+        info = np.iinfo(x.dtype)
+        min = None if type(min) is int and min <= info.min else min
+        max = None if type(max) is int and max >= info.max else max
+    if min is None and max is None:
+        return F.positive(x)
     x = x if min is None else F.maximum(x, min)
-    return F.positive(x) if max is None else F.minimum(x, max)
+    return x if max is None else F.minimum(x, max)
 
 
 def _round(F: Any, x: Any, decimals: int = 0) -> Any:
-    if F.asarray(x).dtype.kind in "biu" and decimals >= 0:
+    x = F.asarray(x)
+    whole = x.dtype.kind in "iu"
+    if whole and decimals >= 0:
         return F.positive(x)
     if decimals == 0:
         return F.rint(x)
+    if x.dtype.kind == "b":
+        raise DTypeError(f"round: bool has no decimals={decimals}; .astype(...) it first")
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
         return F.divide(F.rint(F.multiply(x, scale)), scale)
-    return F.multiply(F.rint(F.divide(x, scale)), scale)
+    rounded = F.multiply(F.rint(F.divide(x, scale)), scale)
+    return F.astype(rounded, x.dtype) if whole else rounded
 
 
 _composite("rsqrt", 1, "1 / sqrt(x).", lambda F, x: F.divide(1, F.sqrt(x)))

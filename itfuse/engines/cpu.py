@@ -36,6 +36,7 @@ from itfuse.engines.tape import (
     window,
 )
 from itfuse.engines.tree import Leaves, Operator, combine_leaves
+from itfuse.errors import DeviceError
 from itfuse.expr import Memory
 from itfuse.plan.order import leaf
 from itfuse.plan.stages import Stage, fields
@@ -258,6 +259,8 @@ class CpuEngine:
 
     def on(self, stream: Any) -> Any:
         """Return an empty context; there are no streams."""
+        if stream is not None:
+            raise DeviceError(f"stream={stream!r}: the arrays are on cpu, which has no streams")
         return contextlib.nullcontext()
 
     @functools.cached_property

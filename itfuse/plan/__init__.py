@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from itfuse.config import setting
+from itfuse.config import option, setting
 from itfuse.errors import NeedsBuffer
 from itfuse.expr import Node
 from itfuse.ops import INPUT
@@ -33,7 +33,7 @@ def cached_plan(
 
     Nodes hold no data, so that a remembered plan keeps no array alive.
     """
-    limit = max_passes if max_passes is not None else setting("max_passes")
+    limit = option("max_passes", max_passes)
     key = (roots, device, limit, setting("strategy"), layouts)
     with _recent_lock:
         plan = _recent.get(key)
@@ -81,7 +81,13 @@ def make_plan(
     ------
     NeedsBuffer
         If the plan has more passes than `max_passes` allows.
+    ConfigError, ValueError
+        If an option is not valid.
     """
+    if until is not None and until not in STEPS:
+        raise ValueError(f"until={until!r}: expected one of {', '.join(STEPS)}")
+    limit = option("max_passes", max_passes)
+    wish = option("strategy", strategy)
     asked = roots
     roots = simplify(roots)
     if until == "simplify":
@@ -93,12 +99,10 @@ def make_plan(
     if until == "fuse":
         return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts)
     engine = "cpu" if device == "cpu" else "cuda"
-    wish = strategy or setting("strategy")
     for number, stage in enumerate(stages):
         stages[number], why = choose(stage, number, engine, wish)
         notes += why
     plan = verify(Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts))
-    limit = max_passes if max_passes is not None else setting("max_passes")
     if limit is not None and plan.passes > limit:
         raise NeedsBuffer(_too_many(asked, plan, limit))
     return plan

@@ -33,6 +33,9 @@ class Op:
         Whom to ask for result dtypes, and what `np.<ufunc>(array)` means. By default `numpy`.
     result : callable, optional
         Dtype rule for an op that is no ufunc: operand dtypes -> (operand dtypes, result dtype).
+    refuses : callable, optional
+        Operands, scalars as NumPy scalars of the dtype that is computed in and all others as None
+        -> why NumPy has no answer, or an empty string.
     cpp : dict of str to str
         C++ templates by signature.
     numpy_c : callable, optional
@@ -81,6 +84,7 @@ class Op:
     numpy: Callable[..., Any] | None = None
     ufunc: np.ufunc | None = None
     result: Callable[..., Any] | None = None
+    refuses: Callable[..., str] | None = None
     cpp: dict[str, str] = field(default_factory=dict)
     numpy_c: Callable[..., Any] | None = None
     helper: dict[str, tuple[str, ...]] = field(default_factory=dict)
