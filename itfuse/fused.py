@@ -43,6 +43,9 @@ class Fused:
     expressions, so that fused functions inline into each other.
     """
 
+    __name__: str
+    __qualname__: str
+
     def __init__(
         self, function: Callable[..., Any], static: Sequence[str] = (), method: bool = False
     ) -> None:
@@ -328,7 +331,7 @@ class BoundFused:
         self.fused.clear()
 
     def __reduce__(self) -> Any:
-        return getattr, (self.__self__, self.fused.__name__)
+        return getattr, (self.__self__, self.fused.__qualname__.rpartition(".")[2])
 
     def __repr__(self) -> str:
         return f"<{self.fused!r} of {self.__self__!r}>"
