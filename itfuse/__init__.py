@@ -18,16 +18,16 @@ array([7., 0.], dtype=float32)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from itfuse import engines
+from itfuse import creation, engines, joining, protocol  # noqa: F401 - these install functions
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (
     AliasError,
     AxisError,
+    BoundsError,
     CacheError,
     CompileError,
     ConfigError,
@@ -46,10 +46,14 @@ from itfuse.fused import fuse
 from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
 from itfuse.profile import Profile, profile
+from itfuse.standard import CONSTANTS, VERSION, namespace_info
 from itfuse.visual import visualize
 
 __version__ = "0.1.0"
 
+__array_api_version__ = VERSION
+__array_namespace_info__ = namespace_info
+globals().update(CONSTANTS)
 globals().update(FUNCTIONS)
 
 
@@ -60,15 +64,16 @@ def load(path: str | os.PathLike[str]) -> int:
     return load_file(Path(path))
 
 
-if TYPE_CHECKING:  # the functions of the op table
+if TYPE_CHECKING:  # the functions and dtypes
 
-    def __getattr__(name: str) -> Callable[..., Any]: ...
+    def __getattr__(name: str) -> Any: ...
 
 
 __all__ = [
     "AliasError",
     "Array",
     "AxisError",
+    "BoundsError",
     "CacheError",
     "CompileError",
     "ConfigError",
@@ -97,5 +102,6 @@ __all__ = [
     "profile",
     "spec",
     "visualize",
+    *CONSTANTS,
     *FUNCTIONS,
 ]

@@ -6,26 +6,33 @@ it is looking it up: nothing about a pass is written twice.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import importlib
+import inspect
 import io
 import json
+import math
+import os
 import re
-import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import itfuse as itf
-from itfuse import disk
+from itfuse import disk, engines, pytree
 from itfuse.cache import FORMAT
+from itfuse.config import setting
+from itfuse.dtypes import as_dtype
 from itfuse.errors import CacheError, ConfigError, DTypeError
+from itfuse.fused import BoundFused, Fused
+from itfuse.plan.stages import Plan
 
 _ARGUMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\[([^\]]*)\])?\s*(?:,|$)")
-_SCALARS = {"int": 3, "float": 0.5, "bool": True}
-_SYMBOL = 64
-"""Size that a named dimension stands for: code does not depend on it, as long as it is not 1."""
+_NUMBERS: dict[str, Any] = {"int": 3, "float": 0.5, "bool": True}
+_MANIFEST = "manifest.json"
+_MOST, _STEPS = 2048, 128
+_ELEMENTS = 1 << 30  # from twice as many on code is other code
 
 
 def arguments(signature: str) -> list[Any]:
@@ -34,8 +41,14 @@ def arguments(signature: str) -> list[Any]:
     Parameters
     ----------
     signature : str
-        Arguments separated by commas: `f4[n]`, `float32[rows, 1000]`, `f8[]` for a 0-d array;
-        `int`, `float` and `bool` for Python scalars. Equal names are equal sizes.
+        Arguments separated by commas. `f4[n]`, `float32[rows, 1000]`, `f8[]` are arrays; a name
+        stands for a size that is not 1, the same name for the same size, two names for two sizes.
+        `f4` is a NumPy scalar; `int`, `float` and `bool` are Python scalars.
+
+    Returns
+    -------
+    list
+        `itf.spec` arrays and numbers.
 
     Raises
     ------
@@ -44,10 +57,10 @@ def arguments(signature: str) -> list[Any]:
 
     Examples
     --------
-    >>> [a.shape for a in arguments("f4[n], f4[n, 1000]")]
-    [(64,), (64, 1000)]
+    >>> [getattr(a, "shape", a) for a in arguments("f4[n], f4[n, 1000], f4[], float")]
+    [(2048,), (2048, 1000), (), 0.5]
     """
-    made: list[Any] = []
+    parsed: list[tuple[str, list[str] | None]] = []
     at = 0
     while at < len(signature):
         match = _ARGUMENT.match(signature, at)
@@ -55,51 +68,102 @@ def arguments(signature: str) -> list[Any]:
             raise ConfigError(f"signature {signature!r}: not understood from {signature[at:]!r} on")
         at = match.end()
         kind, dims = match.groups()
-        if dims is None and kind in _SCALARS:
-            made.append(_SCALARS[kind])
-            continue
-        if dims is None:
-            raise ConfigError(f"signature {signature!r}: {kind} needs its axes, such as {kind}[n]")
-        try:
-            made.append(
-                itf.spec(tuple(map(_size, filter(None, map(str.strip, dims.split(","))))), kind)
+        axes = None if dims is None else [one.strip() for one in dims.split(",")]
+        parsed.append((kind, [] if axes == [""] else axes))
+    sizes = _sizes(signature, [axes for _, axes in parsed if axes])
+    return [_placeholder(signature, kind, axes, sizes) for kind, axes in parsed]
+
+
+def _sizes(signature: str, arrays: list[list[str]]) -> dict[str, int]:
+    """Return a size for each name and number: large, but no array nor their domain very large."""
+    sizes: dict[str, int] = {}
+    for text in dict.fromkeys(one for axes in arrays for one in axes):
+        if text.isdecimal():
+            sizes[text] = int(text)
+        elif not text.isidentifier():
+            raise ConfigError(
+                f"signature {signature!r}: {text!r} is no axis; write a name or a size"
             )
-        except (DTypeError, ValueError) as why:
-            raise ConfigError(f"signature {signature!r}: {kind}[{dims}]: {why}") from None
-    return made
+    names = [one for axes in arrays for one in axes if one not in sizes]
+    names = list(dict.fromkeys(names))
+    given = max([1, *(math.prod(sizes.get(one, 1) for one in axes) for axes in arrays)])
+    room = max(2, _ELEMENTS // given)
+    largest = min(_MOST, 1 << int(math.log2(room) / max(1, len(names))))
+    step = max(1, largest // _STEPS)
+    for number, name in enumerate(names):
+        sizes[name] = max(2, largest - step * number)
+    return sizes
 
 
-def _size(text: str) -> int:
-    return _SYMBOL if text.isidentifier() else int(text)
+def _placeholder(signature: str, kind: str, axes: list[str] | None, sizes: dict[str, int]) -> Any:
+    if axes is None and kind in _NUMBERS:
+        return _NUMBERS[kind]
+    try:
+        dtype = as_dtype(kind, f"signature {signature!r}")
+        if axes is None:
+            return dtype.type(1)
+        return itf.spec(tuple(sizes[one] for one in axes), dtype)
+    except DTypeError as why:
+        raise ConfigError(str(why)) from None
 
 
 def find(path: str) -> Callable[..., Any]:
-    """Return the function that `package.module:function` names, from here or the import path."""
+    """Return the function that `package.module:function` names, from the import path.
+
+    Raises
+    ------
+    ConfigError
+        If it names none.
+    """
     module, _, name = path.partition(":")
-    if not name:
+    if not module or not name:
         raise ConfigError(f"{path!r} names no function; write package.module:function")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    found: Any = importlib.import_module(module)
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as why:
+        if why.name is None or not f"{module}.".startswith(f"{why.name}."):
+            raise  # the module is there, and imports what is not
+        raise ConfigError(
+            f"{path}: {why}; start where it can be imported, or set PYTHONPATH"
+        ) from why
     for part in name.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"{path}: {module} has no {name}")
         found = getattr(found, part)
     if not callable(found):
         raise ConfigError(f"{path} is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]
 
 
+def _plan(called: Callable[..., Any], signature: str) -> Plan:
+    """Plan a call of a function, as it will be when it is called with arrays."""
+    given = arguments(signature)
+    name = getattr(called, "__qualname__", repr(called))
+    try:
+        inspect.signature(called).bind(*given)
+    except TypeError as why:
+        raise ConfigError(f"{name} cannot be called with {signature!r}: {why}") from None
+    if isinstance(called, (Fused, BoundFused)):
+        return called.plan(*given)
+    results: list[Any] = []
+    pytree.flatten(called(*given), lambda x: isinstance(x, itf.Array), results)
+    if not results:
+        raise ConfigError(f"{name} returns no itf.Array for {signature!r}: nothing to build")
+    return itf.plan(*results)
+
+
 def build(
     function: str | Callable[..., Any],
     signatures: Sequence[str],
     archs: Sequence[str],
-    output: str | Path,
+    output: str | os.PathLike[str],
 ) -> int:
-    """Compile the passes of a function of lazy arrays, and write them to a file.
+    """Compile the passes of a function, and write them to a file. Needs no GPU.
 
     Parameters
     ----------
     function : str or callable
-        `package.module:function`, or the function.
+        `package.module:function`, or the function: one of `itf.fuse`, or of lazy arrays.
     signatures : sequence of str
         What it is called with; see `arguments`. The code is that of contiguous arrays.
     archs : sequence of str
@@ -114,38 +178,64 @@ def build(
 
     Raises
     ------
-    ConfigError, CompileError
-        If a signature or an architecture is not understood, or code does not compile.
+    ConfigError
+        If the function, a signature or an architecture is not understood.
+    CompileError
+        If code does not compile.
+    DeviceError
+        If there is no compiler, or `strategy="cub"` is asked for where cuda.compute cannot be
+        imported, which takes the library of a driver.
     """
     called = find(function) if isinstance(function, str) else function
+    null = engines.engine_for("none")
+    targets: list[str] = []
     codes: dict[str, bytes] = {}
     for arch in archs:
         with itf.config(arch=arch.strip(), engine="null"), disk.recording() as made:
+            targets.append(setting("arch"))
             for signature in signatures:
-                result = called(*arguments(signature))
-                several = isinstance(result, (tuple, list))
-                itf.compute(*(result if several else (result,)), engine="null")
+                for stage in _plan(called, signature).stages:
+                    null.build_for_gpu(stage)
         codes |= made
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
-        manifest = {
-            "format": FORMAT,
-            "itfuse": itf.__version__,
-            "archs": list(archs),
-            "signatures": list(signatures),
-            "codes": {name: hashlib.sha256(code).hexdigest() for name, code in codes.items()},
-        }
-        file.writestr("manifest.json", json.dumps(manifest, indent=1))
-        for name, code in sorted(codes.items()):
-            file.writestr(f"codes/{name}", disk.pack(name, code))
-    target = Path(output)
-    temporary = target.with_name(f".{target.name}.part")
-    temporary.write_bytes(buffer.getvalue())
-    temporary.replace(target)
+    manifest = {
+        "format": FORMAT,
+        "itfuse": itf.__version__,
+        "archs": targets,
+        "function": function if isinstance(function, str) else repr(function),
+        "signatures": list(signatures),
+        "codes": sorted(codes),
+    }
+    _write(Path(output), manifest, codes)
     return len(codes)
 
 
-def load(path: str | Path) -> int:
+def _write(target: Path, manifest: dict[str, Any], codes: dict[str, bytes]) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, content in _members(manifest, codes):
+            # The same date always, so that equal builds are equal files.
+            member = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            member.external_attr = 0o644 << 16
+            file.writestr(member, content, zipfile.ZIP_DEFLATED)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    try:
+        temporary.write_bytes(buffer.getvalue())
+        temporary.replace(target)
+    except OSError as why:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise type(why)(why.errno, why.strerror, str(target)) from None
+
+
+def _members(
+    manifest: dict[str, Any], codes: dict[str, bytes]
+) -> Iterator[tuple[str, str | bytes]]:
+    yield _MANIFEST, json.dumps(manifest, indent=1)
+    for name, code in sorted(codes.items()):
+        yield f"codes/{name}", disk.pack(name, code)
+
+
+def load(path: str | os.PathLike[str]) -> int:
     """Use the compiled code of a file that `itfuse build` made.
 
     Parameters
@@ -161,24 +251,42 @@ def load(path: str | Path) -> int:
 
     Raises
     ------
+    FileNotFoundError, PermissionError, ...
+        If it cannot be read.
     CacheError
-        If it is no such file, is damaged, or was made by a version with another format.
+        If it is no such file, is damaged, was made by another version of itfuse, or holds code for
+        none of the GPUs here; nothing of it is used then.
     """
+    again = "build it again with `itfuse build`"
+    content = Path(path).read_bytes()
+    own = (FORMAT, itf.__version__)
     try:
-        with zipfile.ZipFile(path) as file:
-            manifest = json.loads(file.read("manifest.json"))
-            if manifest["format"] != FORMAT:
-                raise CacheError(
-                    f"{path} has format {manifest['format']}, this version of itfuse has {FORMAT}; "
-                    "build it again with this version"
-                )
-            names = list(manifest["codes"])
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            manifest = json.loads(file.read(_MANIFEST))
+            version = (manifest["format"], manifest["itfuse"])
+            archs = [str(arch) for arch in manifest["archs"]]
+            names = manifest["codes"] if version == own else ()
             codes = {name: disk.unpack(name, file.read(f"codes/{name}")) for name in names}
-    except FileNotFoundError:
-        raise
-    except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as why:
-        if isinstance(why, CacheError):
-            raise
-        raise CacheError(f"{path} is no file of itfuse build, or damaged: {why}") from None
+    except Exception as why:  # of many kinds: zipfile's, zlib's, json's, and those of wrong types
+        raise CacheError(
+            f"{path} is no file of `itfuse build`, or damaged ({why}); {again}"
+        ) from None
+    if version != own:
+        raise CacheError(
+            f"{path} has format {version[0]} of itfuse {version[1]}; this is itfuse {own[1]} with "
+            f"format {own[0]}, whose code is another; {again}"
+        )
+    _check_gpus(path, archs)
     disk.attach(codes)
     return len(codes)
+
+
+def _check_gpus(path: Any, archs: Sequence[str]) -> None:
+    nvrtc = importlib.import_module("itfuse.engines.cuda.compile")
+    here = importlib.import_module("itfuse.engines.cuda.nvml").architectures()
+    if here and not any(set(nvrtc.runs_on(arch)) & set(archs) for arch in here):
+        wanted = ",".join(arch.removeprefix("sm_") for arch in here)
+        raise CacheError(
+            f"{path} was built for {', '.join(archs)}, and the GPUs here are {', '.join(here)}; "
+            f"build it with --arch {wanted}"
+        )

@@ -7,22 +7,24 @@ nothing; `compute` plans and runs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from itfuse import dtypes, engines, expr, wording
+from itfuse.config import setting
 from itfuse.errors import DeviceError, ShapeError, Unsupported
-from itfuse.evaluate import check_values, evaluate
+from itfuse.evaluate import evaluate
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
 from itfuse.form import Number
-from itfuse.ops import ELEMENTWISE, INPUT, OPS, Op
+from itfuse.ops import INPUT, OPS
 from itfuse.picture import Picture
 from itfuse.plan import make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
+from itfuse.rows.op import ELEMENTWISE, Op
 
 
 class Array:
@@ -143,59 +145,19 @@ class Array:
         """Return a picture of the passes that `compute` would run; see `itfuse.visualize`."""
         return Picture(self.plan(**options), path)
 
-    def _item(self, what: str) -> Any:
-        if self.size != 1:
-            raise ShapeError(
-                f"{what}({wording.text(self._node)}): the expression has shape "
-                f"{self.shape}; only one element converts. Use .any() or .all() for "
-                "a truth value, .sum() and the like for a number"
-            )
-        check_values((self._node,), self._data, what)
-        return self.compute().reshape(()).item()
-
-    def __bool__(self) -> bool:
-        return bool(self._item("bool"))
-
-    def __int__(self) -> int:
-        return int(self._item("int"))
-
-    def __float__(self) -> float:
-        return float(self._item("float"))
-
-    def __complex__(self) -> complex:
-        return complex(self._item("complex"))
-
-    def __index__(self) -> int:
-        if self.dtype.kind not in "iu" or self.shape != ():
-            raise TypeError(f"only a 0-d integer expression is an index, not {self!r}")
-        return int(self._item("index"))
-
-    def item(self) -> Any:
-        """Compute and return the one element as a Python scalar."""
-        return self._item("item")
-
-    def tolist(self) -> Any:
-        """Compute and return nested Python lists."""
-        return self.compute().tolist()
-
-    def __len__(self) -> int:
-        if self.shape == ():
-            raise TypeError("len() of a 0-d expression")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        if self.shape == ():
-            raise TypeError("iteration over a 0-d expression")
-        return iter(self.compute())
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        if self._device != "cpu":
+        if place_of(self._device) != "cpu":
             raise TypeError(
                 f"{self!r} is on {self._device}: there is no implicit copy to the "
                 "host; use .compute().get()"
             )
+        if copy is False:
+            raise ValueError(
+                f"{self!r} has no memory of its own before it is computed, so that copy=False "
+                "cannot be kept; use .compute()"
+            )
         result = self.compute()
-        return result if dtype is None else result.astype(dtype)
+        return result if dtype is None else result.astype(dtype, copy=False)
 
     # ---- CuPy's functions on this expression; NumPy's are in functions.py ----
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
@@ -228,13 +190,15 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Array:
         nodes.append(x._node)
         if data is None:
             data, device = x._data, x._device
-        elif x._device != device:
+        elif device == ANY:
+            device = x._device
+        elif x._device not in (device, ANY):
             what = wording.call_text(op, tuple(map(_node_of, operands)))
             raise DeviceError(
                 f"{what}: the arrays are on {device} and {x._device}; move one of "
                 "them first (cupy.asarray(...) to the GPU, .get() to the host)"
             )
-        elif x._data is not data and not x._data.keys() <= data.keys():
+        if x._data is not data and not x._data.keys() <= data.keys():
             data = {**data, **x._data}
     if data is None:  # numbers only
         return apply(op, tuple(map(asarray, operands)))
@@ -244,6 +208,26 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Array:
 def _node_of(operand: Any) -> Any:
     lifted = _lift(operand)
     return lifted._node if isinstance(lifted, Array) else lifted
+
+
+ANY = "any"
+"""Device of an expression without arrays: it adopts that of what it is combined with."""
+
+
+def combine(arrays: Sequence[Array], describe: Callable[[], str]) -> tuple[dict[Node, Any], str]:
+    """Return the arrays and the device of an expression of `arrays`, which `describe()` names."""
+    data, device = arrays[0]._data, arrays[0]._device
+    for x in arrays[1:]:
+        if device == ANY:
+            device = x._device
+        elif x._device not in (device, ANY):
+            raise DeviceError(
+                f"{describe()}: the arrays are on {device} and {x._device}; move one of "
+                "them first (cupy.asarray(...) to the GPU, .get() to the host)"
+            )
+        if x._data is not data and not x._data.keys() <= data.keys():
+            data = {**data, **x._data}
+    return data, device
 
 
 def asarray(obj: Any, dtype: Any = None) -> Array:
@@ -326,7 +310,7 @@ def _gather(arrays: tuple[Any, ...]) -> tuple[tuple[Node, ...], dict[Node, Any],
     if not arrays:
         raise TypeError("give at least one expression")
     lifted = [asarray(x) for x in arrays]
-    devices = dict.fromkeys(x._device for x in lifted)
+    devices = [name for name in dict.fromkeys(x._device for x in lifted) if name != ANY]
     if len(devices) > 1:
         raise DeviceError(
             f"the expressions are on {' and '.join(devices)}; compute those of one device at a time"
@@ -334,7 +318,15 @@ def _gather(arrays: tuple[Any, ...]) -> tuple[tuple[Node, ...], dict[Node, Any],
     data: dict[Node, Any] = {}
     for x in lifted:
         data.update(x._data)
-    return tuple(x._node for x in lifted), data, lifted[0]._device
+    return tuple(x._node for x in lifted), data, place_of(devices[0] if devices else ANY)
+
+
+def place_of(device: str) -> str:
+    """Return where an expression of `device` runs: the default device if it says `any`."""
+    if device != ANY:
+        return device
+    wished = setting("engine")
+    return {"cpu": "cpu", "null": "none"}.get(wished) or engines.default_device()
 
 
 def plan(
@@ -418,8 +410,9 @@ def compute(
     *arrays : Array
         Expressions on one device.
     out : array, or tuple of arrays and None, optional
-        Where the results go: same shape and dtype, C-contiguous. It may be an input if every
-        element reads only its own place.
+        Where the results go: same shape and dtype, in any layout whose elements are apart (that of
+        a reduction must be contiguous). It may be an input if every element reads only its own
+        place.
     stream : object, optional
         Anything with `__cuda_stream__`; CuPy's current stream by default.
     engine : str, optional
@@ -449,6 +442,7 @@ def compute(
     if len(arrays) == 1 and type(x := arrays[0]) is Array:
         nodes: tuple[Node, ...] = (x._node,)
         data, device = x._data, x._device
+        device = place_of(device) if device == ANY else device
     else:
         nodes, data, device = _gather(arrays)
     outs = None if out is None else _outs(out, len(arrays))

@@ -7,6 +7,7 @@ Pointers, sizes and runtime scalars are never part of it.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -32,9 +33,8 @@ class BuildCache:
 
     def __init__(self) -> None:
         self._built: dict[Any, Any] = {}
-        self._building: dict[Any, threading.Lock] = {}
-        self._lock = threading.Lock()
         self.builds = 0
+        self.unlock()
         self.on_clear: list[Callable[[], object]] = []
         """Called after `clear`, by those who hold on to what was built."""
 
@@ -46,13 +46,19 @@ class BuildCache:
         with self._lock:
             lock = self._building.setdefault(key, threading.Lock())
         with lock:
-            if key not in self._built:
-                made = build()
+            found = self._built.get(key)
+            if found is None:
+                found = build()
                 with self._lock:
-                    self._built[key] = made
+                    self._built[key] = found
                     self.builds += 1
                     self._building.pop(key, None)
-            return self._built[key]  # type: ignore[no-any-return]
+            return found  # type: ignore[no-any-return]
+
+    def unlock(self) -> None:
+        """Make new locks: after a fork, for those that other threads of the parent held."""
+        self._building: dict[Any, threading.Lock] = {}
+        self._lock = threading.Lock()
 
     def clear(self) -> None:
         """Forget everything that was built."""
@@ -68,3 +74,6 @@ class BuildCache:
 
 BUILT = BuildCache()
 """What this process has built."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=BUILT.unlock)

@@ -26,16 +26,34 @@ def _choice(*allowed: str) -> Callable[[str], str]:
 
 def _count(least: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
-        number = int(value)
-        if number < least:
+        number = int(value) if str(value).strip().lstrip("+-").isdecimal() else least - 1
+        if number < least or isinstance(value, bool):
             raise ValueError(f"an integer of at least {least}")
         return number
 
     return parse
 
 
+def _flag(value: Any) -> bool:
+    words = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+    found = words.get(str(value).lower())
+    if found is None:
+        raise ValueError("true or false")
+    return found
+
+
 def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None or value == "" else parse(value)
+
+
+def _positive(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ValueError("a positive number")
+    return number
 
 
 def _arch(value: Any) -> str:
@@ -68,8 +86,11 @@ SETTINGS: dict[str, Setting] = {
                 "threads of the CPU engine; all usable cores by default"),
         Setting("arch", "sm_90", _arch,
                 "architecture the null engine compiles for"),
-        Setting("bandwidth", None, _optional(float),
+        Setting("bandwidth", None, _optional(_positive),
                 "memory bandwidth in GB/s for floor times; asked of the engine by default"),
+        Setting("bounds_check", False, _flag,
+                "check index arrays on a GPU in a pass of their own before they are used, waiting "
+                "for it; the CPU engine always checks"),
         Setting("cache_dir", None, _optional(str),
                 "directory of compiled code; `off` keeps none on disk"),
         Setting("cache_size", 512, _count(0),
@@ -115,6 +136,11 @@ def setting(name: str) -> Any:
     return _environment[name]
 
 
+def option(name: str, value: Any) -> Any:
+    """Return `value`, given to one call for the setting `name`; by default the setting's own."""
+    return setting(name) if value is None else _parse(name, value, "this call")
+
+
 def settings_key() -> int:
     """Return a number for all settings in force: part of the key of what is made under them."""
     global _unchanged_key  # noqa: PLW0603
@@ -147,7 +173,7 @@ def config(**settings: Any) -> Iterator[None]:
     ----------
     **settings
         Any of `engine`, `strategy`, `max_passes`, `threads`, `arch`, `bandwidth`,
-        `cache_dir`, `cache_size`, `debug`.
+        `bounds_check`, `cache_dir`, `cache_size`, `debug`.
         Each is also read once from the environment variable `ITFUSE_<NAME>`.
 
     Raises

@@ -4,6 +4,10 @@ An entry is one file, named by the SHA-256 of what decides its content. It is wr
 place and moved there, so that a reader sees all of it or none. It is read only if the user owns it
 and nobody else can write it, and used only if its own checksums hold; anything else is compiled
 again. Without a usable directory everything works, compiled anew in each process.
+
+Nothing waits for the disk (fsync): after a loss of power an entry may be cut or empty, its checksum
+says so, and compiling it again costs less than waiting each time. There are no locks either, which
+a killed process could leave behind: processes that miss at the same time compile the same twice.
 """
 
 from __future__ import annotations
@@ -12,13 +16,11 @@ import contextlib
 import functools
 import hashlib
 import os
-import secrets
 import stat
 import sys
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,9 @@ _STALE = 3600.0
 """Seconds after which a file that was being written is litter of a killed process."""
 _KEEP = 0.9
 """Share of the size cap that is left after the least recently used entries were removed."""
+_LOOK = 1 / 64
+"""Share of the size cap that a process writes before it looks again how full the directory is."""
+_BINARY = getattr(os, "O_BINARY", 0)
 
 
 def directory() -> Path | None:
@@ -55,7 +60,9 @@ def directory() -> Path | None:
     elif sys.platform == "darwin":
         base = str(home / "Library" / "Caches")
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(home / ".cache")
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(base):  # to be ignored, says the XDG specification
+            base = str(home / ".cache")
     return Path(base) / "itfuse"
 
 
@@ -104,10 +111,12 @@ def _warn_once(path: str) -> None:
 def _usable(path: Path) -> bool:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.lstat()
-    except OSError:
+        own, status = path.lstat(), path.stat()
+    except OSError:  # no such place, or read-only, or a file: nothing to warn of
         return False
-    if not stat.S_ISDIR(status.st_mode) or not _private(status):
+    # The user's own link to another disk is fine, anybody else's is not.
+    theirs = stat.S_ISLNK(own.st_mode) and hasattr(os, "geteuid") and own.st_uid != os.geteuid()
+    if theirs or not _private(status):
         _warn_once(str(path))
         return False
     return True
@@ -145,7 +154,7 @@ def load(name: str) -> bytes | None:
         return None
     file = path / name
     try:
-        handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        handle = os.open(file, os.O_RDONLY | _BINARY | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
         return None
     try:
@@ -167,9 +176,9 @@ def save(name: str, payload: bytes) -> bool:
     entry = pack(name, payload)
     if path is None or len(entry) > setting("cache_size") << 20 or not _usable(path):
         return False
-    temporary = path / f".{name[:16]}-{os.getpid()}-{secrets.token_hex(4)}"
+    temporary = path / f".{name[:16]}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
         with os.fdopen(handle, "wb") as stream:
             stream.write(entry)
         os.replace(temporary, path / name)
@@ -177,8 +186,21 @@ def save(name: str, payload: bytes) -> bool:
         with contextlib.suppress(OSError):
             temporary.unlink()
         return False
-    _trim(path)
+    _trim_at_times(path, len(entry))
     return True
+
+
+_written: dict[Path, int] = {}
+"""Bytes that this process has written to a directory since it looked how full it is."""
+
+
+def _trim_at_times(path: Path, written: int) -> None:
+    limit = setting("cache_size") << 20
+    since = _written.get(path, limit) + written  # the first time it always looks
+    if since > _LOOK * limit:
+        _trim(path)
+        since = 0
+    _written[path] = since
 
 
 def _files(path: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
@@ -231,7 +253,8 @@ def info() -> Info:
     if path is None:
         return Info("none: turned off, or no home directory", False, 0, 0, limit)
     sizes = [status.st_size for entry, status in _files(path) if _is_entry(entry.name)]
-    return Info(str(path), _usable(path), len(sizes), sum(sizes), limit)
+    usable = _usable(path) and os.access(path, os.W_OK)
+    return Info(str(path), usable, len(sizes), sum(sizes), limit)
 
 
 _recording: ContextVar[dict[str, bytes] | None] = ContextVar("itfuse_recording", default=None)
@@ -249,17 +272,22 @@ def recording() -> Iterator[dict[str, bytes]]:
 
 
 _attached: dict[str, bytes] = {}
-_attach_lock = threading.Lock()
 
 
 def attach(entries: dict[str, bytes]) -> None:
     """Add payloads that are looked up before the disk: what `itfuse.load` found in a file."""
-    with _attach_lock:
-        _attached.update(entries)
+    _attached.update(entries)
+
+
+Key = tuple[object, ...]
 
 
 def compiled(
-    key: tuple[object, ...], versions: tuple[str, ...], build: Callable[[], bytes]
+    key: Key,
+    versions: Callable[[], tuple[str, ...]],
+    build: Callable[[], bytes],
+    final: bool = True,
+    instead: Iterable[Key] = (),
 ) -> bytes:
     """Return the code that `key` decides: attached, kept on disk, or built now and kept.
 
@@ -267,26 +295,27 @@ def compiled(
     ----------
     key : tuple
         What the code is made of and for.
-    versions : tuple of str
-        The compiler's: code on disk is another compiler's after an update, code that was attached
-        is used whatever compiler is here, and none need be.
+    versions : callable
+        Returns the compiler's: code on disk is another compiler's after an update, code that was
+        attached is used whatever compiler is here, and none need be.
     build : callable
         Compiles it.
+    final : bool
+        Whether it is what runs, which `recording` collects, or only goes into that.
+    instead : iterable of tuple
+        Keys of code that would do as well, if it is attached.
     """
-    plain = name_of(*key)
-    found = _attached.get(plain)
+    recorder = _recording.get()
+    found = None
+    if _attached and recorder is None:
+        names = (name_of(*one) for one in (key, *instead))
+        found = next((_attached[name] for name in names if name in _attached), None)
     if found is None:
-        name = name_of(*key, *versions)
+        name = name_of(*key, *versions())
         found = load(name)
         if found is None:
             found = build()
             save(name, found)
-    recorder = _recording.get()
-    if recorder is not None:
-        recorder[plain] = found
+    if recorder is not None and final:
+        recorder[name_of(*key)] = found
     return found
-
-
-def is_recording() -> bool:
-    """Whether code is being collected for a file."""
-    return _recording.get() is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
+import importlib.util
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +12,16 @@ import numpy as np
 
 from itfuse.errors import DTypeError
 
-with contextlib.suppress(ImportError):  # optional: it teaches NumPy the name bfloat16
-    importlib.import_module("ml_dtypes")
+
+def numpy_dtype(spec: Any) -> np.dtype[Any]:
+    """Return `numpy.dtype(spec)`, also of the name bfloat16.
+
+    NumPy learns that name from ml_dtypes, which takes a second to import: only when it is used.
+    """
+    if isinstance(spec, str) and spec == "bfloat16" in DTYPES:
+        importlib.import_module("ml_dtypes")
+    dtype: np.dtype[Any] = np.dtype(spec)
+    return dtype
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ class DType:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype."""
-        return np.dtype(self.name)
+        return numpy_dtype(self.name)
 
     @property
     def bits(self) -> int:
@@ -75,14 +83,6 @@ class DType:
         if self.name == "bfloat16":  # the value is exact, so the lower half of the bits is zero
             return (struct.unpack("I", struct.pack("f", value))[0] >> 16,)
         return (value,)
-
-
-def _known(name: str) -> bool:
-    try:
-        np.dtype(name)
-    except TypeError:
-        return False
-    return True
 
 
 _U32, _U64 = "unsigned int", "unsigned long long"
@@ -106,17 +106,26 @@ DTYPES: dict[str, DType] = {
         DType("complex64", "c", "itf_complex<float>", "", "2f", part="float32"),
         DType("complex128", "c", "itf_complex<double>", "", "2d", part="float64"),
     )
-    if _known(row.name)
+    if row.name != "bfloat16" or importlib.util.find_spec("ml_dtypes")  # optional
 }
 
 
-NAMES: dict[np.dtype[Any], str] = {row.numpy: row.name for row in DTYPES.values()}
+NAMES: dict[np.dtype[Any], str] = {
+    row.numpy: row.name for row in DTYPES.values() if row.name != "bfloat16"
+}
 """Name of each supported dtype (`dtype.name` is computed anew on every access)."""
+
+
+def _name(dtype: np.dtype[Any]) -> str | None:
+    found = NAMES.get(dtype)
+    if found is None and dtype.kind == "V" and dtype.name == "bfloat16" in DTYPES:
+        NAMES[dtype] = found = dtype.name
+    return found
 
 
 def kind(dtype: np.dtype[Any]) -> str:
     """Return the kind of a supported dtype: `b`, `i`, `u`, `f` or `c`, bfloat16 being `f`."""
-    return DTYPES[NAMES[dtype]].kind
+    return DTYPES[_name(dtype) or dtype.name].kind
 
 
 def accumulator(name: str) -> str:
@@ -126,7 +135,7 @@ def accumulator(name: str) -> str:
 
 def finfo(dtype: Any) -> Any:
     """Return `numpy.finfo`, or ml_dtypes' own of bfloat16."""
-    dtype = np.dtype(dtype)
+    dtype = numpy_dtype(dtype)
     if dtype.kind == "V":
         return importlib.import_module("ml_dtypes").finfo(dtype)
     return np.finfo(dtype)
@@ -134,7 +143,7 @@ def finfo(dtype: Any) -> Any:
 
 def supported(dtype: np.dtype[Any]) -> bool:
     """Whether itfuse computes in `dtype` (native byte order only)."""
-    return dtype in NAMES
+    return _name(dtype) is not None
 
 
 def check(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
@@ -159,7 +168,7 @@ def check(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
 def as_dtype(spec: Any, what: str) -> np.dtype[Any]:
     """Return the NumPy dtype that `spec` names, checked to be supported."""
     try:
-        dtype = np.dtype(spec)
+        dtype = numpy_dtype(spec)
     except TypeError as why:
         raise DTypeError(f"{what}: {spec!r} is not a dtype ({why})") from None
     return check(dtype, what)

@@ -24,7 +24,11 @@ class DTypeError(ItfuseError, TypeError):
     """A dtype that itfuse, or this operation, does not take."""
 
 
-class RangeError(ItfuseError, OverflowError):
+class BoundsError(ItfuseError, IndexError):
+    """An index beyond the elements of its axis."""
+
+
+class RangeError(ItfuseError, OverflowError, ValueError):
     """A Python integer that the dtype beside it cannot hold."""
 
 

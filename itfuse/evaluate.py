@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 from itfuse import engines
-from itfuse.config import setting, settings_key
+from itfuse.config import option, setting, settings_key
 from itfuse.engines import READY
-from itfuse.errors import DeviceError, TraceError
+from itfuse.errors import BoundsError, DeviceError, TraceError
 from itfuse.explain import explain_text
 from itfuse.expr import Node
 from itfuse.form import Deferred, leaves_of
@@ -16,6 +16,7 @@ from itfuse.ops import INPUT, SCALAR
 from itfuse.plan import cached_plan
 from itfuse.plan import leaves as input_leaves
 from itfuse.plan.stages import Plan
+from itfuse.plan.views import bounds_checks
 from itfuse.wording import text
 
 Nodes = tuple[Node, ...]
@@ -49,26 +50,54 @@ def evaluate(  # noqa: PLR0917  # by position, which costs least
         An array for each expression; (shape, dtype) pairs with the null engine.
     """
     form, leaves = form_of_all(nodes)
-    key = (form, device, engine, max_passes, settings_key())
+    layouts = tuple(map(_layout, out)) if out and any(map(_layout, out)) else ()
+    key = (form, device, engine, max_passes, settings_key(), layouts)
+    if device.startswith("cuda") and setting("bounds_check") and engine != "null":
+        _check_bounds(nodes, data, device, stream)
     made = READY.get(key) if form is not None else None
     if made is not None:
         try:
             values = [data[leaf] if leaf.op is INPUT else leaf.arg for leaf in leaves]
         except KeyError:
             raise traced_error(nodes, "compute") from None
-        return made(values, out, stream)
+        return _named(nodes, made, values, out, stream, nodes)
 
     check_values(nodes, data, "compute")
-    name = engine or setting("engine")
+    name = option("engine", engine)
     runner = engine_of(name, device, nodes)
-    plan = cached_plan(nodes, "none" if name == "null" else device, max_passes)
+    plan = cached_plan(nodes, "none" if name == "null" else device, max_passes, layouts)
     if setting("debug"):
         show(plan, runner)
     if form is None or name == "null" or setting("debug"):
-        return engines.run(plan, data, out, stream, runner)
+        return _named(nodes, engines.run, plan, data, out, stream, runner)
     made = engines.ready(plan, leaves, runner)
     READY.put(key, made)
-    return made([data[leaf] if leaf.op is INPUT else leaf.arg for leaf in leaves], out, stream)
+    values = [data[leaf] if leaf.op is INPUT else leaf.arg for leaf in leaves]
+    return _named(nodes, made, values, out, stream, nodes)
+
+
+def _named(nodes: Nodes, run: Any, *arguments: Any) -> tuple[Any, ...]:
+    """Run, and name the expressions if an index is out of bounds."""
+    try:
+        results: tuple[Any, ...] = run(*arguments)
+    except BoundsError as why:
+        raise BoundsError(f"{_texts(nodes)}: {why}") from None
+    return results
+
+
+def _layout(out: Any) -> tuple[int, ...] | None:
+    """Return the strides of an `out` that is not in row-major order; it is checked later."""
+    flags = getattr(out, "flags", None)
+    in_order = getattr(flags, "c_contiguous", True)
+    return None if in_order else tuple(out.strides)
+
+
+def _check_bounds(nodes: Nodes, data: dict[Node, Any], device: str, stream: Any) -> None:
+    checks = bounds_checks(nodes)
+    if checks:
+        wrong = engines.run(cached_plan(checks, device, None), data, None, stream)
+        if any(bool(one) for one in wrong):
+            raise BoundsError(f"{_texts(nodes)}: an index array has values out of bounds")
 
 
 def form_of_all(nodes: Nodes) -> tuple[Any, Nodes]:

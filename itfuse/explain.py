@@ -71,7 +71,8 @@ def explain_text(plan: Plan) -> str:
     str
         Passes with their inputs, outputs, bytes and floor time; totals; notes.
     """
-    names = leaf_names(node for node in toposort(plan.roots) if node.op is INPUT)
+    names = leaf_names(node for node in toposort(plan.asked) if node.op is INPUT)
+    shown = {(s, o): root for (s, o), root in zip(plan.results, plan.asked, strict=True)}
     speed = _bandwidth(plan)
     passes = f"{plan.passes} pass" + ("" if plan.passes == 1 else "es")
     lines = [
@@ -86,10 +87,9 @@ def explain_text(plan: Plan) -> str:
             f"{stage.strategy or 'no strategy yet'}"
         )
         lines.append(f"     in   {_inputs(stage, names)}")
-        for output in stage.outputs:
-            lines.append(
-                f"     out  {output.dtype}{list(output.shape)} = {text(output.node, names)}"
-            )
+        for at, output in enumerate(stage.outputs):
+            written = text(shown.get((number, at), output.node), names)
+            lines.append(f"     out  {output.dtype}{list(output.shape)} = {written}")
         lines.append(
             f"     reads {bytes_text(stage.bytes_read)}, writes "
             f"{bytes_text(stage.bytes_written)}"

@@ -17,7 +17,20 @@ import numpy as np
 from itfuse import dtypes, reference
 from itfuse.errors import AxisError, DTypeError, RangeError, ShapeError, Unsupported
 from itfuse.form import Deferred, Fields, Form, Interned, Number, form_of
-from itfuse.ops import CONSTANT, FOLDS, INPUT, OPS, POSITION, REDUCTION, SCALAR, Op
+from itfuse.ops import (
+    CONSTANT,
+    FOLDS,
+    GATHER,
+    INPUT,
+    IOTA,
+    OPS,
+    POSITION,
+    RESHAPE,
+    SCALAR,
+    STRIDED,
+    VIEW,
+)
+from itfuse.rows.op import REDUCTION, Op
 from itfuse.wording import call_text, text, toposort
 
 Shape = tuple[int, ...]
@@ -56,7 +69,7 @@ class Node(Fields):
         Shape of the result.
     arg : object
         `Memory` of an input, the value of a scalar or constant, the reduced axes of a reduction,
-        (shape, reduced axes) of a position, else None.
+        (shape, reduced axes) of a position, the index map of a view, else None.
     form : Form or None
         The structure above the leaves, interned too: equal forms over different leaves are the
         same expression of other data. None with more than `FORM_LEAVES` leaves.
@@ -77,7 +90,7 @@ class Node(Fields):
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=object)) if self.shape else 1
+        return math.prod(self.shape)
 
     def __repr__(self) -> str:
         return f"<{text(self)}: {self.dtype.name}{list(self.shape)}>"
@@ -89,7 +102,11 @@ class Node(Fields):
         return make, (self.op.name, self.srcs, self.dtype, self.shape, self.arg)
 
 
-_NOT_IN_OPS = {op.name: op for op in (INPUT, SCALAR, CONSTANT, POSITION, *FOLDS.values())}
+_NOT_IN_OPS = {
+    op.name: op
+    for op in (INPUT, SCALAR, CONSTANT, POSITION, IOTA, VIEW, RESHAPE, STRIDED, GATHER,
+               *FOLDS.values())
+}  # fmt: skip
 _interned = Interned()
 _lock = threading.RLock()  # a node's death inside may run what interns another
 
@@ -223,6 +240,8 @@ def convert(node: Node, dtype: np.dtype[Any]) -> Node:
     """Return `node` as `dtype`."""
     if node.dtype == dtype:
         return node
+    if node.op is SCALAR and isinstance(node.arg, Deferred):
+        return make(SCALAR, (), dtype, (), node.arg.astype(dtype))
     if node.op is SCALAR:
         with np.errstate(all="ignore"):
             value = reference.astype(np.asarray(node.arg), np.empty((), dtype))
@@ -266,6 +285,10 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
         elif src.shape and src.shape != shape:
             shape = broadcast([src.shape for src in (*srcs, *_nodes(operands))], describe)
     assert shape is not None
+    if op.refuses is not None:
+        known = [src.arg if src.op is SCALAR else None for src in srcs]
+        if why := op.refuses(*known):
+            raise RangeError(f"{describe()}: {why}")
     return make(op, tuple(srcs), found[1], shape)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from itfuse.ops import INPUT, SCALAR, Op
+from itfuse.ops import INPUT, SCALAR
+from itfuse.rows.op import Op
 
 if TYPE_CHECKING:
     from itfuse.expr import Node, Shape
@@ -89,6 +90,27 @@ class Deferred:
     def item(self) -> Any:
         """Return what stands for the value in texts."""
         return self.number
+
+
+class Fixed:
+    """The value of a scalar leaf that planning made: the same in every call of a plan."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def tobytes(self) -> Any:
+        """Return the identity of the leaf: never that of a scalar that a call may change."""
+        return ("fixed", self.value.dtype.num, self.value.tobytes())
+
+    def astype(self, dtype: np.dtype[Any]) -> Fixed:
+        """Return the value converted."""
+        return Fixed(self.value.astype(dtype))
+
+    def item(self) -> Any:
+        """Return the value as a Python number."""
+        return self.value.item()
 
 
 class Form:

@@ -15,7 +15,8 @@ import numpy as np
 from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
 from itfuse.errors import ShapeError, Unsupported
-from itfuse.ops import BY_UFUNC, COMPOSITE, ELEMENTWISE, FOLDS, OPS, REDUCTION, STATISTIC, Op
+from itfuse.ops import BY_UFUNC, FOLDS, OPS
+from itfuse.rows.op import COMPOSITE, ELEMENTWISE, INDEX, REDUCTION, STATISTIC, Op
 
 
 def _axes(x: Array, axis: Any, what: str) -> tuple[int, ...]:
@@ -55,8 +56,9 @@ def _reduce(
     if isinstance(initial, (bool, int)) and node.dtype.kind in "iu":
         start = expr.scalar(initial, node.dtype).arg
     else:
-        start = np.asarray(initial).astype(node.dtype)[()]
-    return apply(OPS[op.combine], (start, result))
+        start = np.empty((), node.dtype)
+        start[...] = initial  # assigned, not cast: NaN is no integer
+    return apply(OPS[op.combine], (start[()], result))
 
 
 def _function(op: Op) -> Callable[..., Array]:
@@ -103,7 +105,7 @@ def _documentation(op: Op) -> str:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _op in OPS.values():
-    if _op.name != "astype":
+    if _op.name != "astype" and _op.kind != INDEX:
         FUNCTIONS.update(dict.fromkeys((_op.name, *_op.aliases), _function(_op)))
 
 
@@ -164,7 +166,7 @@ def _power(x: Any, y: Any) -> Any:
     # NumPy's `**` (not np.power) takes cheap exponents by cheaper means, with other roundings.
     if type(y) in (int, float) and isinstance(x, Array):
         inexact = dtypes.kind(x.dtype) in "fc"
-        if y == 2 and (inexact or type(y) is int) and x.dtype.kind != "b":
+        if y == 2 and (inexact or type(y) is int):
             return FUNCTIONS["square"](x)
         cheap = {0.5: "sqrt", -1: "reciprocal", 1: "positive"}.get(y)
         if cheap and inexact:
@@ -282,19 +284,12 @@ def _array_ufunc(self: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
     return FUNCTIONS[op.name](*inputs)
 
 
-def _array_function(self: Array, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    name = function.__name__
-    call = FUNCTIONS.get(name) or FUNCTIONS.get({"round_": "round"}.get(name, ""))
-    if call is None or getattr(np, name, None) is not function:
-        raise Unsupported(
-            f"{function.__module__}.{name} of a lazy expression: itfuse has no such function; "
-            "compute() it first"
-        )
+def call_as_numpy(name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call an itfuse function with the arguments of NumPy's function of that name."""
     kwargs = dict(kwargs)
     _no_out(name, kwargs)
     renamed = {"a_min": "min", "a_max": "max"} if name == "clip" else {}
     return call(*args, **{renamed.get(key, key): value for key, value in kwargs.items()})
 
 
-for _name, _method in (("ufunc", _array_ufunc), ("function", _array_function)):
-    setattr(Array, f"__array_{_name}__", _method)
+Array.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import weakref
 from collections import OrderedDict, deque
@@ -42,6 +43,9 @@ class Fused:
     expressions, so that fused functions inline into each other.
     """
 
+    __name__: str
+    __qualname__: str
+
     def __init__(
         self, function: Callable[..., Any], static: Sequence[str] = (), method: bool = False
     ) -> None:
@@ -66,6 +70,14 @@ class Fused:
 
     def __repr__(self) -> str:
         return f"<itf.fuse of {self._label}>"
+
+    def __reduce__(self) -> Any:
+        found: Any = sys.modules.get(self.__module__)
+        for name in self.__qualname__.split("."):
+            found = getattr(found, name, None)
+        if found is self:  # a decorated function: by its name, as functions are
+            return self.__qualname__
+        return Fused, (self._function, self._static)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
@@ -317,6 +329,9 @@ class BoundFused:
     def clear(self) -> None:
         """Forget every trace, of all objects."""
         self.fused.clear()
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.__self__, self.fused.__qualname__.rpartition(".")[2])
 
     def __repr__(self) -> str:
         return f"<{self.fused!r} of {self.__self__!r}>"

@@ -22,130 +22,24 @@ rounding, and NumPy rounds each node.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from itfuse import composites, dtypes, reference
-from itfuse.rows import complex_cpp, elementwise
-from itfuse.rows import composites as more_composites
-
-ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
-FOLD, STATISTIC = "fold", "statistic"
-
-
-@dataclass(frozen=True, eq=False)
-class Op:
-    """One operation.
-
-    Attributes
-    ----------
-    name : str
-        NumPy's name where NumPy has the operation.
-    arity : int
-        Number of array operands.
-    kind : str
-        `elementwise`, `reduction`, `fold` (a reduction with several accumulators), `composite`
-        (written in terms of others), `statistic` (a composite along axes) or `leaf`.
-    numpy : callable, optional
-        What the CPU engine calls, `numpy(*operands, out=block)`: this is the op's definition.
-        For a reduction, the ufunc whose `reduce` defines it.
-    ufunc : numpy.ufunc, optional
-        Whom to ask for result dtypes, and what `np.<ufunc>(array)` means. By default `numpy`.
-    result : callable, optional
-        Dtype rule for an op that is no ufunc: operand dtypes -> (operand dtypes, result dtype).
-    cpp : dict of str to str
-        C++ templates by signature.
-    numpy_c : callable, optional
-        What the CPU engine calls for complex results instead of `numpy`.
-    helper : dict of str to tuple of str
-        C++ functions that the templates call, by signature.
-    symbol : str
-        How an expression is printed, `a + b` or `-a`; a function call by default.
-    dunder : str
-        Python operator: `add` gives `__add__`, `__radd__` (binary) or `__neg__` (unary).
-    aliases : tuple of str
-        Other public names (the Array API standard's).
-    combine : str
-        For a reduction: the row of the associative operator.
-    identity : callable, optional
-        For a reduction: dtype -> neutral element. Reductions without a value for nothing set
-        `of_nothing=False`.
-    expand : callable, optional
-        For a composite: `(F, *args)` -> expression, `F` having every op as a function.
-    fields : callable, optional
-        For a fold: dtype of its first operand -> ((dtype, identity), ...), one for each operand.
-        The operands of the node are the fields of one element.
-    merge : callable, optional
-        For a fold: (fields of a, fields of b) -> fields of both; a comes first. Its C++ is the
-        template `merge`, a function call on `{a}` and `{b}`, the fields separated by commas.
-    pick : int
-        For a fold: the field that is its value.
-    well_known : str
-        Name of the CUB operator that means the same on scalars, if any.
-    ulp : float
-        Largest error of any engine in units in the last place of the correctly rounded result.
-    scale : float
-        Where a function has zeros: the error is in units in the last place of
-        max(|result|, `scale`).
-    ulp_c : float
-        The same for complex operands, in units in the last place of the result's magnitude; by
-        default `ulp`.
-    doc : str
-        One line for the docs.
-    """
-
-    name: str
-    arity: int
-    kind: str
-    doc: str
-    numpy: Callable[..., Any] | None = None
-    ufunc: np.ufunc | None = None
-    result: Callable[..., Any] | None = None
-    cpp: dict[str, str] = field(default_factory=dict)
-    numpy_c: Callable[..., Any] | None = None
-    helper: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    symbol: str = ""
-    dunder: str = ""
-    aliases: tuple[str, ...] = ()
-    combine: str = ""
-    identity: Callable[[np.dtype[Any]], Any] | None = None
-    of_nothing: bool = True
-    expand: Callable[..., Any] | None = None
-    fields: Callable[[np.dtype[Any]], tuple[tuple[np.dtype[Any], Any], ...]] | None = None
-    merge: Callable[..., Any] | None = None
-    pick: int = 0
-    well_known: str = ""
-    ulp: float = 0.0
-    ulp_c: float | None = None
-    scale: float = 0.0
-
-    def error(self, kind: str) -> float:
-        """Return the bound `ulp` or, for complex operands (kind `c`), `ulp_c`."""
-        return self.ulp_c if kind == "c" and self.ulp_c is not None else self.ulp
-
-    def __repr__(self) -> str:
-        return f"<op {self.name}>"
-
-    def twin(self, kind: str) -> Callable[..., Any]:
-        """Return what the CPU engine calls where the result is of this NumPy kind."""
-        found = self.numpy_c if kind == "c" and self.numpy_c is not None else self.numpy
-        assert found is not None
-        return found
-
-    @property
-    def reduces(self) -> bool:
-        """Whether it takes many elements to one."""
-        return self.kind in (REDUCTION, FOLD)
-
-    @property
-    def asks(self) -> np.ufunc | None:
-        """The ufunc that knows the dtypes."""
-        if self.ufunc is not None:
-            return self.ufunc
-        return self.numpy if isinstance(self.numpy, np.ufunc) else None
-
+from itfuse import dtypes, reference
+from itfuse.errors import DTypeError
+from itfuse.rows import arithmetic_cpp, complex_cpp, composites, elementwise, statistics
+from itfuse.rows.op import (
+    COMPOSITE,
+    ELEMENTWISE,
+    FOLD,
+    INDEX,
+    LEAF,
+    PLACE,
+    REDUCTION,
+    STATISTIC,
+    Op,
+)
 
 OPS: dict[str, Op] = {}
 
@@ -167,11 +61,26 @@ def _elementwise(  # noqa: PLR0917 - the rows below read best in this order
     _row(Op(name, arity, ELEMENTWISE, doc, numpy=numpy, cpp=cpp, helper=helpers, **rest))
 
 
+def _negative_power(x: Any, y: Any) -> str:
+    if isinstance(y, np.integer) and y < 0:
+        return "integers to negative integer powers are not allowed; cast to a float first"
+    return ""
+
+
 # Leaves. `input` is an array; `scalar` a runtime value in the state block.
 INPUT = Op("input", 0, LEAF, "An array.")
 SCALAR = Op("scalar", 0, LEAF, "A runtime scalar.")
 CONSTANT = Op("constant", 0, LEAF, "A small integer that is part of the code.")
 POSITION = Op("position", 0, LEAF, "Number of an element among those that are reduced together.")
+# The index itself as a value: an offset plus a step along each axis (`arg`, a plan.index.Form).
+IOTA = Op("iota", 0, LEAF, "Numbers made from the index.")
+# `view` reads its operand where `arg` (a plan.index.Map) says; `reshape` in row-major order.
+VIEW = Op("view", 1, PLACE, "Elements of the operand at other places.")
+RESHAPE = Op("reshape", 1, PLACE, "The operand's elements in row-major order in another shape.")
+# What planning makes of them. `strided`: an array at byte steps (`arg`, a Form). `gather`: an
+# array at the byte offset that the second operand computes.
+STRIDED = Op("strided", 1, PLACE, "An array along other strides.")
+GATHER = Op("gather", 2, PLACE, "An array at computed places.")
 
 # ---- arithmetic ------------------------------------------------------------------------------
 _elementwise("add", 2, "Sum.", np.add, {
@@ -191,71 +100,23 @@ _elementwise("divide", 2, "True quotient; integers divide as floating point.", n
 _elementwise("floor_divide", 2, "Quotient rounded down; an integer over zero is zero.",
              np.floor_divide, {"f": "itf_floor_divide({0}, {1})", "i": "itf_floor_divide({0}, {1})",
                                "*": "{1} == 0 ? ({T})0 : ({T})({0} / {1})"},
-             symbol="//", dunder="floordiv", helper="""
-// Python's floor division. The least integer over -1 wraps to itself, as NumPy's does.
-template <typename T> __device__ __forceinline__ T itf_floor_divide(T a, T b) {
-  if (b == 0) return 0;
-  if (b == T(-1)) return (T)(0ull - (unsigned long long)a);
-  const T q = (T)(a / b);
-  return (T)(q - ((a % b != 0) && ((a < 0) != (b < 0))));
-}
-// The floating-point form follows CPython's float_divmod: exact remainder first, then a quotient
-// that is nudged to the nearest integer.
-template <typename F> __device__ __forceinline__ F itf_floor_divide_float(F a, F b) {
-  if (b == F(0)) return a / b;
-  F mod = fmod(a, b);
-  F div = (a - mod) / b;
-  if (mod != F(0) && ((b < F(0)) != (mod < F(0)))) div -= F(1);
-  if (div == F(0)) return copysign(F(0), a / b);
-  const F down = floor(div);
-  return div - down > F(0.5) ? down + F(1) : down;
-}
-template <> __device__ __forceinline__ float itf_floor_divide(float a, float b) {
-  return itf_floor_divide_float(a, b);
-}
-template <> __device__ __forceinline__ double itf_floor_divide(double a, double b) {
-  return itf_floor_divide_float(a, b);
-}
-""")  # fmt: skip
+             symbol="//", dunder="floordiv", helper=arithmetic_cpp.FLOOR_DIVIDE)  # fmt: skip
 _elementwise("remainder", 2, "Remainder with the divisor's sign; an integer modulo zero is zero.",
              np.remainder, {"f": "itf_remainder_float({0}, {1})", "i": "itf_remainder({0}, {1})",
                             "*": "{1} == 0 ? ({T})0 : ({T})({0} % {1})"},
-             symbol="%", dunder="mod", aliases=("mod",), helper="""
-template <typename T> __device__ __forceinline__ T itf_remainder(T a, T b) {
-  if (b == 0 || b == T(-1)) return 0;
-  const T r = (T)(a % b);
-  return (r != 0 && ((r < 0) != (b < 0))) ? (T)(r + b) : r;
-}
-template <typename F> __device__ __forceinline__ F itf_remainder_float(F a, F b) {
-  const F r = fmod(a, b);
-  if (b == F(0)) return r;
-  if (r == F(0)) return copysign(F(0), b);
-  return ((b < F(0)) != (r < F(0))) ? r + b : r;
-}
-""")  # fmt: skip
+             symbol="%", dunder="mod", aliases=("mod",),
+             helper=arithmetic_cpp.REMAINDER)  # fmt: skip
 _elementwise("fmod", 2, "Remainder with the sign of the dividend.", np.fmod, {
     "f": "fmod{s}({0}, {1})", "i": "itf_fmod({0}, {1})",
     "*": "{1} == 0 ? ({T})0 : ({T})({0} % {1})",
-}, helper="""
-template <typename T> __device__ __forceinline__ T itf_fmod(T a, T b) {
-  return (b == 0 || b == T(-1)) ? T(0) : (T)(a % b);
-}
-""")  # fmt: skip
-_elementwise("power", 2, "First operand to the power of the second.", np.power, {
+}, helper=arithmetic_cpp.FMOD)  # fmt: skip
+_elementwise("power", 2, "First operand to the power of the second. An integer to a negative "
+             "integer is an error; on a GPU, for arrays, it is the power rounded towards zero.",
+             np.power, {
     "f": "pow{s}({0}, {1})", "c": "itf_power({0}, {1})", "*": "itf_power({0}, {1})",
-}, symbol="**", dunder="pow", aliases=("pow",), ulp=9, ulp_c=1000,
-helper={"f": (), "c": (complex_cpp.EXP, complex_cpp.LOG, complex_cpp.POWER), "*": ("""
-// Exponentiation by squaring, wrapping. A negative exponent truncates 1 / a**-b.
-template <typename T> __device__ __forceinline__ T itf_power(T a, T b) {
-  if (b < 0) return a == 1 ? T(1) : a == T(-1) ? (b % 2 != 0 ? T(-1) : T(1)) : T(0);
-  unsigned long long base = (unsigned long long)a, result = 1;
-  for (unsigned long long e = (unsigned long long)b; e != 0; e >>= 1) {
-    if (e & 1) result *= base;
-    base *= base;
-  }
-  return (T)result;
-}
-""",)})  # fmt: skip
+}, symbol="**", dunder="pow", aliases=("pow",), ulp=9, ulp_c=1000, refuses=_negative_power,
+helper={"f": (), "c": (complex_cpp.EXP, complex_cpp.LOG, complex_cpp.POWER),
+        "*": (arithmetic_cpp.POWER,)})  # fmt: skip
 _elementwise("negative", 1, "Minus the operand.", np.negative, {
     "f": "-{0}", "c": "-{0}", "*": "({T})(({W})0 - ({W}){0})",
 }, symbol="-", dunder="neg")  # fmt: skip
@@ -385,6 +246,7 @@ for _name, _c, _ulp, _doc, _aliases in (
     _elementwise(_name, 1, _doc, getattr(np, _name),
                  {"f": f"{_c}{{s}}({{0}})"} | ({"c": _template} if _template else {}),
                  ulp=_ulp, ulp_c=_ulp_c, aliases=_aliases,
+                 numpy_c=reference.complex_log1p if _name == "log1p" else None,
                  helper={"c": _helpers} if _template else {})  # fmt: skip
 _elementwise("arctan2", 2, "Angle of the point (x2, x1), in radians.", np.arctan2,
              {"f": "atan2{s}({0}, {1})"}, ulp=5, aliases=("atan2",))  # fmt: skip
@@ -416,6 +278,18 @@ _elementwise("astype", 1, "Conversion to another dtype.", reference.astype,
               **dict.fromkeys((f"{name}->bfloat16" for name in ("int32", "uint32", "int64",
                                "uint64")), "itf_bfloat_of((double){0})")},
              result=lambda x: ((x,), x))  # fmt: skip
+
+# ---- places ----------------------------------------------------------------------------------
+_INT64 = np.dtype(np.int64)
+# On the CPU an index out of bounds is an error. A device cannot raise: it stays inside the array.
+_row(Op("wrap_index", 2, INDEX, "The place that an index means: negative ones count from the end.",
+        numpy=reference.wrap_index, result=lambda i, n: ((_INT64, _INT64), _INT64),
+        cpp={"*": "itf_wrap_index({0}, {1})"}, helper={"*": ("""
+__device__ __forceinline__ long long itf_wrap_index(long long i, long long n) {
+  const long long place = i < 0 ? i + n : i;
+  return place < 0 ? 0 : place < n ? place : n - 1;
+}
+""",)}))  # fmt: skip
 
 # ---- reductions ------------------------------------------------------------------------------
 
@@ -468,19 +342,9 @@ FOLDS: dict[str, Op] = {}
 def _fold(
     name: str, doc: str, fields: Any, merge: Any, pick: int, *, cpp: str, helper: str
 ) -> None:
-    FOLDS[name] = Op(
-        name,
-        0,
-        FOLD,
-        doc,
-        combine=name,
-        fields=fields,
-        merge=merge,
-        pick=pick,
-        cpp={"merge": cpp},
-        helper={"*": (helper,)},
-        of_nothing=name not in ("argmax", "argmin"),
-    )
+    FOLDS[name] = Op(name, 0, FOLD, doc, combine=name, fields=fields, merge=merge, pick=pick,
+                     cpp={"merge": cpp}, helper={"*": (helper,)},
+                     of_nothing=name not in ("argmax", "argmin"))  # fmt: skip
 
 
 _INT64 = np.dtype(np.int64)
@@ -551,19 +415,31 @@ def _composite(name: str, arity: int, doc: str, expand: Callable[..., Any], **re
 
 
 def _clip(F: Any, x: Any, min: Any = None, max: Any = None) -> Any:
+    x = F.asarray(x)
+    if x.dtype.kind in "iu":  # NumPy drops a Python integer that bounds nothing
+        info = np.iinfo(x.dtype)
+        min = None if type(min) is int and min <= info.min else min
+        max = None if type(max) is int and max >= info.max else max
+    if min is None and max is None:
+        return F.positive(x)
     x = x if min is None else F.maximum(x, min)
-    return F.positive(x) if max is None else F.minimum(x, max)
+    return x if max is None else F.minimum(x, max)
 
 
 def _round(F: Any, x: Any, decimals: int = 0) -> Any:
-    if F.asarray(x).dtype.kind in "biu" and decimals >= 0:
+    x = F.asarray(x)
+    whole = x.dtype.kind in "iu"
+    if whole and decimals >= 0:
         return F.positive(x)
     if decimals == 0:
         return F.rint(x)
+    if x.dtype.kind == "b":
+        raise DTypeError(f"round: bool has no decimals={decimals}; .astype(...) it first")
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
         return F.divide(F.rint(F.multiply(x, scale)), scale)
-    return F.multiply(F.rint(F.divide(x, scale)), scale)
+    rounded = F.multiply(F.rint(F.divide(x, scale)), scale)
+    return F.astype(rounded, x.dtype) if whole else rounded
 
 
 _composite("rsqrt", 1, "1 / sqrt(x).", lambda F, x: F.divide(1, F.sqrt(x)))
@@ -573,10 +449,10 @@ _composite("sigmoid", 1, "1 / (1 + exp(-x)).",
            aliases=("expit",))  # fmt: skip
 _composite("clip", 3, "minimum(maximum(x, min), max); either bound may be None.", _clip)
 _composite("round", 1, "Rounded to `decimals` places, ties to even.", _round, aliases=("around",))
-_composite("mean", 1, "sum(x) over count; integers as float64.", composites.mean)
-for _s in composites.STATISTICS:
+_composite("mean", 1, "sum(x) over count; integers as float64.", statistics.mean)
+for _s in statistics.STATISTICS:
     _row(Op(_s.name, _s.arity, STATISTIC, _s.doc, expand=_s.expand, aliases=_s.aliases))
-for _fields in more_composites.COMPOSITES:
+for _fields in composites.COMPOSITES:
     _composite(**_fields)
 
 BY_UFUNC: dict[Any, Op] = {

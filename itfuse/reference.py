@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from itfuse.errors import BoundsError
+
 Array = np.ndarray[Any, Any]
 
 
@@ -86,10 +88,37 @@ class ComplexMultiply:
 COMPLEX_MULTIPLY = ComplexMultiply()
 
 
+def complex_log1p(z: Array, out: Array) -> Array:
+    """log(1 + z) without NumPy's loss near zero: |1 + z|^2 - 1 is x (2 + x) + y^2."""
+    np.log1p(z, out=out)
+    small = (np.abs(z.real) < 0.5) & (np.abs(z.imag) < 0.5)
+    x, y = z.real[small], z.imag[small]
+    out.real[small] = np.log1p(x * (2 + x) + y * y) / 2
+    return out
+
+
 def complex_square(x: Array, out: Array) -> Array:
     """Return `x * x`, each real product and sum rounded."""
     result: Array = COMPLEX_MULTIPLY(x, x, out)
     return result
+
+
+def wrap_index(i: Array, n: Any, out: Array) -> Array:
+    """Write the places that indices mean into `out`.
+
+    Raises
+    ------
+    BoundsError
+        If an index is below -n or not below n.
+    """
+    np.copyto(out, i)
+    low, high = (out.min(), out.max()) if out.size else (0, -1)
+    if low < -n or high >= n:
+        bad = low if low < -n else high
+        raise BoundsError(f"index {bad} is out of bounds for an axis of {n} elements")
+    if low < 0:
+        np.add(out, n, out=out, where=out < 0)
+    return out
 
 
 # erf by the rational approximations of W. J. Cody's kind in fdlibm's s_erf.c (Sun Microsystems,

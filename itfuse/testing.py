@@ -12,10 +12,12 @@ import numpy as np
 
 from itfuse import wording
 from itfuse.array import Array, asarray
-from itfuse.dtypes import DTYPES, finfo, kind
+from itfuse.dtypes import DTYPES, finfo, kind, numpy_dtype
 from itfuse.expr import Node
 from itfuse.functions import FUNCTIONS
-from itfuse.ops import CONSTANT, ELEMENTWISE, INPUT, OPS, POSITION, SCALAR, Op, identity
+from itfuse.ops import CONSTANT, INPUT, IOTA, OPS, POSITION, RESHAPE, SCALAR, VIEW, identity
+from itfuse.plan.index import Form
+from itfuse.rows.op import ELEMENTWISE, Op
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -40,7 +42,7 @@ def edge_values(dtype: Any, size: int, seed: int) -> NumpyArray:
         For floats: zeros of both signs, infinities, NaN, denormals, extremes and values of many
         magnitudes; for integers: extremes, small values and random bits.
     """
-    wanted = np.dtype(dtype)
+    wanted = numpy_dtype(dtype)
     random = np.random.default_rng(seed)
     if wanted.kind == "b":
         return random.integers(0, 2, size).astype(bool)
@@ -91,7 +93,7 @@ def ulps(got: NumpyArray, want: NumpyArray, scale: float = 0.0) -> NumpyArray:
     Equal values, and NaN beside NaN, are at distance 0; NaN beside a number is infinitely far.
     """
     if want.dtype.kind == "c":
-        return _complex_ulps(got, want)
+        return _complex_ulps(got, want, scale)
     with np.errstate(all="ignore"):
         step = np.spacing(np.maximum(np.abs(want), want.dtype.type(scale))).astype(np.float64)
         far = np.abs(got.astype(np.float64) - want.astype(np.float64)) / step
@@ -104,14 +106,14 @@ def ulps(got: NumpyArray, want: NumpyArray, scale: float = 0.0) -> NumpyArray:
         return np.where(same, 0.0, far)
 
 
-def _complex_ulps(got: NumpyArray, want: NumpyArray) -> NumpyArray:
+def _complex_ulps(got: NumpyArray, want: NumpyArray, scale: float) -> NumpyArray:
     """Return distances in units in the last place of the magnitude, part by part.
 
     Where a part is not finite, each part must be the same or as far as a real number is.
     """
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(want.real), np.abs(want.imag))
-        step = np.spacing(size).astype(np.float64)
+        step = np.spacing(np.maximum(size, size.dtype.type(scale))).astype(np.float64)
         parts = []
         for a, b in ((got.real, want.real), (got.imag, want.imag)):
             far = np.abs(a.astype(np.float64) - b.astype(np.float64)) / step
@@ -183,6 +185,12 @@ def evaluate(array: Array) -> NumpyArray:
                 value[node] = node.dtype.type(node.arg)
             elif node.op is POSITION:
                 value[node] = None  # only a fold over its axes reads it
+            elif node.op is IOTA:
+                value[node] = _numbers(node.arg, node.shape)
+            elif node.op is RESHAPE:
+                value[node] = np.reshape(value[node.srcs[0]], node.shape)
+            elif node.op is VIEW:
+                value[node] = _viewed(node, [np.asarray(value[src]) for src in node.srcs])
             else:
                 value[node] = _apply(node, [value[src] for src in node.srcs])
     return np.asarray(value[array._node])
@@ -211,6 +219,24 @@ def _reduced(node: Node, operands: list[Any]) -> NumpyArray:
     return np.asarray(node.op.numpy.reduce(x, axis=-1, dtype=node.dtype))
 
 
+def _numbers(form: Form, shape: tuple[int, ...]) -> NumpyArray:
+    total = np.full(shape, form.offset, np.int64)
+    for index, step in zip(np.indices(shape, sparse=True), form.steps, strict=True):
+        total += index * step
+    return total
+
+
+def _viewed(node: Node, operands: list[NumpyArray]) -> NumpyArray:
+    source, *computed = operands
+    rows = [
+        np.broadcast_to(computed[row], node.shape)
+        if isinstance(row, int)
+        else _numbers(row, node.shape)
+        for row in node.arg.rows
+    ]
+    return np.broadcast_to(source[tuple(rows)], node.shape)
+
+
 def _apply(node: Node, operands: list[Any]) -> Any:
     if node.op.reduces:
         return _reduced(node, operands).reshape(node.shape)
@@ -218,6 +244,50 @@ def _apply(node: Node, operands: list[Any]) -> Any:
     out = np.empty(node.shape, node.dtype)
     numpy(*(np.asarray(x) for x in operands), out=out)
     return out
+
+
+WIDER = {"float16": "float64", "bfloat16": "float64", "float32": "float64",
+         "float64": "longdouble", "complex64": "complex128",
+         "complex128": "clongdouble"}  # fmt: skip
+"""The dtype in which the truth is computed that a result is measured against."""
+
+
+def measured_error(op: Op, operands: list[NumpyArray], got: NumpyArray) -> float | None:
+    """Return the largest error of `got` in the units of `Op.ulp`.
+
+    Parameters
+    ----------
+    op : Op
+        An elementwise row of floats or complex numbers.
+    operands : list of numpy.ndarray
+        Of one dtype, that of the result.
+    got : numpy.ndarray
+        What an engine gave for them.
+
+    Returns
+    -------
+    float or None
+        None where nothing computes the row in a wider dtype: special functions of float64.
+    """
+    name = operands[0].dtype.name
+    wide = np.dtype(WIDER[name])
+    if not isinstance(op.numpy, np.ufunc) and wide.itemsize > 8:
+        return None
+    with np.errstate(all="ignore"):
+        operands = [x.astype(wide) for x in operands]
+        truth = np.empty(got.shape, WIDER[got.dtype.name])
+        op.twin(truth.dtype.kind)(*operands, out=truth)
+        rounded = truth.astype(got.dtype)
+        if truth.dtype.kind == "c":
+            step = np.spacing(np.maximum(np.abs(rounded.real), np.abs(rounded.imag)))
+            far = np.maximum(np.abs(got.real - truth.real), np.abs(got.imag - truth.imag))
+        else:
+            step = np.spacing(np.maximum(np.abs(rounded), rounded.dtype.type(op.scale)))
+            far = np.abs(got.astype(truth.dtype) - truth)
+        error = (far / step.astype(np.longdouble)).astype(np.float64)
+        # What is not finite must be the same; tests of values see to it.
+        finite = np.isfinite(error) & np.isfinite(got) & np.isfinite(rounded)
+        return float(np.max(error[finite], initial=0.0))
 
 
 def assert_matches_numpy(array: Array, rtol: float = 0.0, what: str = "") -> None:

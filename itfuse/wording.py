@@ -6,13 +6,14 @@ Below expr.py, which makes the nodes. All walks are iterative.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from itfuse.form import Fields
-from itfuse.ops import CONSTANT, INPUT, OPS, POSITION, SCALAR, Op
+from itfuse.ops import CONSTANT, INPUT, IOTA, OPS, POSITION, SCALAR
+from itfuse.rows.op import INDEX, PLACE, Op
 
 if TYPE_CHECKING:
     from itfuse.expr import Node
@@ -69,6 +70,9 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
             written[node] = repr(node.arg)
         elif node.op is POSITION:
             written[node] = "position"
+        elif node.op.kind in (PLACE, INDEX) or node.op is IOTA:
+            line = _place_text(node, [written[src] for src in node.srcs])
+            written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
         else:
             parts = [written[src] for src in node.srcs]
             line = call_of(node.op, parts, node.dtype.name, node)
@@ -76,6 +80,30 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
     result = written[root]
     outer = result.startswith("(") and root.op.symbol and root.op.arity == 2
     return result[1:-1] if outer else result
+
+
+def _place_text(node: Node, parts: list[str]) -> str:
+    # A view carries the text of what the user wrote; what planning makes shows its array.
+    label = getattr(node.arg, "label", "")
+    if label:
+        return str(label).format(*parts)
+    if node.op.kind == INDEX:
+        return parts[0]
+    if node.op.name == "reshape":
+        return f"reshape({parts[0]}, {node.shape})"
+    return f"{parts[0]}[...]" if parts else f"{node.op.name}({node.shape})"
+
+
+class Lazily:
+    """A text that is made only when it is shown: naming a deep expression takes a walk of it."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make_text: Callable[[], str]) -> None:
+        self._make = make_text
+
+    def __str__(self) -> str:
+        return self._make()
 
 
 def call_text(op: Op, operands: tuple[Any, ...]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.generated import plan_for
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES
@@ -310,3 +311,15 @@ def test_every_dtype_is_known() -> None:
     for name in DTYPES:
         x = edge_values(name, 60, 1).reshape(6, 10)
         assert_same(itf.max(x, axis=0).compute(), np.max(x, axis=0))
+
+
+def test_row_kernels_say_what_they_do_not_take() -> None:
+    x = itf.spec((64, 64), "float32")
+    for lazy, word in (
+        (itf.spec((64, 64), "complex64").sum(0), "complex64"),
+        (itf.softmax(itf.spec((64, 64), "float16"), axis=-1), "float16"),
+        (abs((x * 1j).sum(-1)), "complex"),  # only between input and output
+    ):
+        with pytest.raises(itf.Unsupported, match=word):
+            plan_for("tile", lazy)
+    assert plan_for("tile", itf.spec((64, 64), "complex64").sum()).passes == 1

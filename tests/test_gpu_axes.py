@@ -12,7 +12,8 @@ from test_rows import LENGTHS, LONGER, programs, random, several
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES
-from itfuse.ops import OPS, REDUCTION
+from itfuse.ops import OPS
+from itfuse.rows.op import REDUCTION
 from itfuse.testing import assert_same
 
 pytestmark = pytest.mark.gpu

@@ -14,8 +14,9 @@ from itfuse.dtypes import DTYPES
 from itfuse.engines.null import probe_source
 from itfuse.lower import lower_tile
 from itfuse.lower.cpp import lower
-from itfuse.ops import ELEMENTWISE, INPUT, OPS, REDUCTION
+from itfuse.ops import INPUT, OPS
 from itfuse.plan.stages import Stage
+from itfuse.rows.op import ELEMENTWISE, REDUCTION
 
 # `plain` needs few registers; `heavy` keeps more alive than a block of 1,024 threads may have;
 # `calls` has an array on the stack in a function that is not inlined, and shared memory.

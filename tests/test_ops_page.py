@@ -10,6 +10,7 @@ import pytest
 
 from itfuse.dtypes import DTYPES
 from itfuse.ops import OPS
+from itfuse.rows.op import INDEX
 
 TOOL = Path(__file__).parents[1] / "tools" / "ops_page.py"
 
@@ -26,4 +27,5 @@ def tool() -> Any:
 def test_the_page_of_operations_is_current() -> None:
     made = tool()
     assert made.PAGE.read_text() == made.page(), f"run python {TOOL.relative_to(TOOL.parents[1])}"
-    assert all(f"`{op.name}`" in made.page() for op in OPS.values())
+    page = made.page()
+    assert all(f"`{op.name}`" in page for op in OPS.values() if op.kind != INDEX)

@@ -74,6 +74,17 @@ STAGES = {
         ("cub.iterator", "itf.sqrt((S * S).sum())"),
         ("cub.iterator", "(X * I).mean(), abs(X).max(), (I > 0).all()"),
     ),
+    "float16 and bfloat16": (
+        ("cub.pointers", "H * 2 + 1"),
+        ("cub.iterator", "H.sum(), (H * K).max()"),
+        ("cub.iterator", "H + K, H > K, K"),
+    ),
+    "complex": (
+        ("cub.pointers", "C * C + 1j"),
+        ("cub.pointers", "C.sum()"),
+        ("cub.iterator", "(C * X).prod(), abs(C).sum(), C.max()"),
+        ("cub.iterator", "C / 2, C.imag"),
+    ),
 }
 
 BUILD_STAGES = """
@@ -84,6 +95,7 @@ from itfuse.engines.cuda.cub import CubBuilt
 from itfuse.lower.cpp import lower
 
 X, Y, Z, I, B = (itf.asarray(np.ones((6, 40), name)) for name in ("f4", "f4", "f4", "i2", "?"))
+H, K, C = (itf.asarray(np.ones((6, 40), name)) for name in ("f2", "bfloat16", "c8"))
 S = itf.asarray(np.ones((6, 80), "f4")[::-1, ::2])
 E = itf.asarray(np.ones((1, 1), "f4"))
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import itfuse as itf
+from itfuse.dtypes import DTYPES
 
 
 def data(seed: int, size: int = 100_003, dtype: str = "float32") -> np.ndarray:
@@ -122,3 +126,17 @@ def test_many_scalars_are_one_build() -> None:
         got = (lazy * float(a) + 0.25).compute()
         np.testing.assert_array_equal(got, x * np.float32(a) + np.float32(0.25))
     assert BUILT.builds == before
+
+
+@pytest.mark.skipif("bfloat16" not in DTYPES, reason="ml_dtypes is not installed")
+def test_bfloat16_is_known_by_name_without_an_import() -> None:
+    code = (
+        "import itfuse as itf\nfrom itfuse.testing import edge_values\n"
+        "assert itf.spec((4,), 'bfloat16').dtype.name == 'bfloat16'\n"
+        "assert itf.asarray([1.5]).astype('bfloat16').sum().compute() == 1.5\n"
+        "assert edge_values('bfloat16', 9, 1).dtype.itemsize == 2\n"
+        "assert itf.finfo('bfloat16').bits == 16"
+    )
+    for line in code.split("\n")[2:]:  # each in a process that has not met the name before
+        program = "\n".join([*code.split("\n")[:2], line])
+        subprocess.run([sys.executable, "-c", program], check=True)

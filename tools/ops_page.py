@@ -12,7 +12,8 @@ import numpy as np
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES, kind
-from itfuse.ops import COMPOSITE, ELEMENTWISE, OPS, REDUCTION, Op
+from itfuse.ops import OPS
+from itfuse.rows.op import COMPOSITE, ELEMENTWISE, REDUCTION, STATISTIC, Op
 
 PAGE = Path(__file__).parents[1] / "docs" / "ops.md"
 
@@ -32,8 +33,9 @@ numbers a unit is one of the result's magnitude. Where it says *of max(|y|, 1)*,
 zeros, near which only the absolute error is bounded. float16 and bfloat16 are computed in float32
 and rounded once more, as NumPy does, so that there the error is 1 at most.
 
-- A bound for a power of complex numbers grows with `|x2 log(x1)|`; the one given is for exponents
-  up to 8.
+- The error of a power of complex numbers grows with `|x2 log(x1)|`, and that of `exp2` with `|x|`;
+  the bound given is for exponents up to 8.
+- `log1p` of complex numbers is more accurate than NumPy's near zero.
 - A product of complex numbers rounds each real product and sum. NumPy's own vector code fuses some
   of them, depending on the machine and the memory layout.
 - The least or greatest of complex numbers of which several are NaN is one of these.
@@ -45,8 +47,9 @@ and rounded once more, as NumPy does, so that there the error is 1 at most.
 SECTIONS = (
     (ELEMENTWISE, "Elementwise", "One pass; any number of them fuse."),
     (COMPOSITE, "Composite", "Written in terms of the others, with the errors of these."),
-    (REDUCTION, "Reductions", "Of all elements. float16 and bfloat16 accumulate in float32; the "
-     "order is fixed, so that a result has the same bits on every run and engine."),
+    (STATISTIC, "Statistics and rows", "Written in terms of the others, along any axes."),
+    (REDUCTION, "Reductions", "Of all elements, or along axes. float16 and bfloat16 accumulate in "
+     "float32; the order is fixed, so that a result has the same bits on every run and engine."),
 )  # fmt: skip
 
 KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
@@ -54,6 +57,8 @@ KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 
 def takes(op: Op) -> str:
     """Return the kinds of dtypes that a row takes, with what the result is."""
+    if op.kind == STATISTIC:
+        return ""  # what those take that they are written with
     found: dict[str, set[str]] = {}
     missing: list[str] = []
     for name, row in DTYPES.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -89,9 +90,17 @@ def build(
     """Compile a function's passes ahead of time, without a GPU; `itfuse.load` uses the file."""
     from itfuse.ahead import build as compile_ahead
 
+    sys.path.insert(0, "")  # modules of the current directory, as with python -m
     try:
         made = compile_ahead(function, signature, arch.split(","), output)
-    except (itf.ItfuseError, ImportError, AttributeError, OSError) as why:
+    except (itf.ItfuseError, ImportError, OSError) as why:
         print(f"itfuse: {why}", file=sys.stderr)
         raise typer.Exit(1) from None
-    print(f"{output}: {made} compiled codes for {arch}")
+    count = f"{made} compiled {'code' if made == 1 else 'codes'}"
+    print(f"{output}: {count} for {arch}, {_bytes(output)}")
+
+
+def _bytes(file: str) -> str:
+    from itfuse.explain import bytes_text
+
+    return bytes_text(Path(file).stat().st_size)

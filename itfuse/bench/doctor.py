@@ -9,6 +9,8 @@ import itfuse as itf
 from itfuse import disk, engines
 from itfuse.bench import machine
 from itfuse.bench.timing import copy_bandwidth, open_device
+from itfuse.config import SETTINGS, setting
+from itfuse.errors import ConfigError
 from itfuse.explain import bytes_text
 
 _COPIED = {"cuda": 1 << 30, "cpu": 1 << 27}  # bytes, well above the caches
@@ -21,6 +23,7 @@ def doctor(console: Console) -> None:
     host = machine.host()
     _section(console, f"itfuse {itf.__version__}", {**host, "NVIDIA driver": _driver()})
     _section(console, "packages", {k: v or "not installed" for k, v in machine.packages().items()})
+    _section(console, "settings other than the default", _settings())
     _section(
         console,
         "engines",
@@ -32,12 +35,32 @@ def doctor(console: Console) -> None:
     for status in statuses:
         if status.details and status.name == "cuda":
             _section(console, "cuda engine found", status.details)
-    _section(console, "cache of compiled code", cache_lines())
+    _section(console, "cache of compiled code", _cache())
     _section(
         console,
         "copy bandwidth, bytes read and written",
         {s.name: _copy(s.name) for s in statuses if s.available and s.name in _COPIED},
     )
+
+
+def _settings() -> dict[str, str]:
+    found = {}
+    for name, row in SETTINGS.items():
+        try:
+            value = setting(name)
+        except ConfigError as why:
+            found[name] = f"not valid: {why}"
+            continue
+        if value != row.default:
+            found[name] = str(value)
+    return found or {"none": ""}
+
+
+def _cache() -> dict[str, str]:
+    try:
+        return cache_lines()
+    except ConfigError as why:
+        return {"location": f"not known: {why}"}
 
 
 def cache_lines() -> dict[str, str]:
@@ -46,7 +69,7 @@ def cache_lines() -> dict[str, str]:
     limit = f"of {bytes_text(state.limit)}" if state.limit else "allowed"
     return {
         "location": state.path,
-        "usable": "yes" if state.usable else "no: code is compiled in each process",
+        "usable": "yes" if state.usable else "no: what is compiled is not kept",
         "entries": f"{state.entries:,}, {bytes_text(state.size)} {limit}",
     }
 

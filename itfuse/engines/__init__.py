@@ -16,7 +16,7 @@ import numpy as np
 
 from itfuse import dtypes
 from itfuse.engines.cpu import CpuEngine
-from itfuse.engines.ready import MISS, READY, Argument, Ready
+from itfuse.engines.ready import MISS, READY, Argument, Ready, made_by_planning
 from itfuse.errors import DTypeError, Unsupported
 from itfuse.expr import Memory, Node
 from itfuse.ops import INPUT
@@ -101,6 +101,18 @@ def engine_for(device: str) -> Any:
     return importlib.import_module("itfuse.engines.null").engine()
 
 
+def default_device() -> str:
+    """Return where an expression without arrays runs: CuPy's current GPU, or the CPU without one.
+
+    Examples
+    --------
+    >>> default_device() in ("cpu", "cuda:0")
+    True
+    """
+    cuda = cuda_module()
+    return f"cuda:{cuda.current()}" if cuda.status()[1] else "cpu"
+
+
 def available() -> tuple[EngineStatus, ...]:
     """Return the state of every engine. It never raises.
 
@@ -148,6 +160,11 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
     return _checked((obj, _cpu().memory(obj)))
 
 
+def upload(array: Any, device: str) -> Any:
+    """Return a NumPy array, such as an index list's, as an array of `device`'s library."""
+    return cuda_module().upload(array, device) if device.startswith("cuda") else array
+
+
 def _checked(found: tuple[Any, Memory]) -> tuple[Any, Memory]:
     if dtypes.supported(found[0].dtype):
         return found
@@ -190,7 +207,7 @@ def run(
         If generated code does not compile; nothing of that pass has run then.
     """
     leaves = [i.source for stage in plan.stages for i in stage.inputs if isinstance(i.source, Node)]
-    leaves = list(dict.fromkeys(leaves))
+    leaves = [leaf for leaf in dict.fromkeys(leaves) if not made_by_planning(leaf)]
     made = ready(plan, leaves, engine)
     return made([data[leaf] if leaf.op is INPUT else leaf.arg for leaf in leaves], out, stream)
 
@@ -228,8 +245,10 @@ __all__ = [
     "Ready",
     "available",
     "cuda_module",
+    "default_device",
     "engine_for",
     "ready",
     "run",
+    "upload",
     "wrap",
 ]

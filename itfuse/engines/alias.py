@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itfuse.errors import AliasError
 from itfuse.expr import Memory, Node
-from itfuse.plan.stages import Input, Plan, Stage
+from itfuse.plan.index import contiguous_strides
+from itfuse.plan.stages import Input, Output, Plan, Stage
 from itfuse.wording import leaf_names, toposort
 
 
@@ -54,11 +55,11 @@ def check(
                     continue
                 read = (where or {}).get(node, node.arg)
                 assert isinstance(read, Memory)
-                theirs = span(read, node.shape, node.dtype.itemsize)
+                theirs = _read(stage, i, node, read)
                 if not (own[0] < theirs[1] and theirs[0] < own[1]):
                     continue
-                same = number == s and read.pointer == memory.pointer
-                if same and _in_place(stage, i, node, output.node):
+                same = number == s and read.pointer + i.offset == memory.pointer
+                if same and _in_place(stage, i, node, output):
                     continue
                 later = "" if number == s else f", which pass {number + 1} reads afterwards"
                 raise AliasError(
@@ -73,7 +74,16 @@ def _place(plan: Plan, node: Node) -> int:
     return next(at for at, root in enumerate(plan.roots) if root is node)
 
 
-def _in_place(stage: Stage, i: Input, node: Node, output: Node) -> bool:
+def _read(stage: Stage, i: Input, node: Node, memory: Memory) -> tuple[int, int]:
+    """Return the first address that an input of a pass reads and the one behind its last."""
+    itemsize = node.dtype.itemsize
+    if i.layout == "gathered" or len(i.strides) != len(stage.dims):
+        return span(memory, node.shape, itemsize)
+    first = Memory(memory.device, memory.pointer + i.offset, i.strides)
+    return span(first, stage.dims, itemsize)
+
+
+def _in_place(stage: Stage, i: Input, node: Node, output: Output) -> bool:
     """Whether every element reads only its own place, if both begin at the same address."""
     # A row program has read all of a row before it writes the first element of it.
     whole = stage.primitive == "transform" or (
@@ -81,5 +91,11 @@ def _in_place(stage: Stage, i: Input, node: Node, output: Node) -> bool:
     )
     if not whole:
         return False
-    one = node.size == 1 and stage.size == 1
-    return node.dtype.itemsize == output.dtype.itemsize and (i.layout == "linear" or one)
+    itemsize = node.dtype.itemsize
+    if i.layout == "gathered" or itemsize != output.node.dtype.itemsize:
+        return False
+    plain = contiguous_strides(stage.dims, itemsize)
+    read = plain if i.layout == "linear" else i.strides
+    if stage.primitive == "rows":
+        return i.layout == "linear" or stage.size == 1
+    return stage.size == 1 or read == (output.strides or plain)

@@ -23,8 +23,20 @@ import numpy as np
 from itfuse.config import setting
 from itfuse.engines.ready import Ready
 from itfuse.engines.rows import RowsBuilt
-from itfuse.engines.tape import BLOCK, Block, Tape, block_shape, runs, view
+from itfuse.engines.tape import (
+    BLOCK,
+    Block,
+    Scattered,
+    Tape,
+    block_shape,
+    cut_of,
+    runs,
+    target,
+    view,
+    window,
+)
 from itfuse.engines.tree import Leaves, Operator, combine_leaves
+from itfuse.errors import DeviceError
 from itfuse.expr import Memory
 from itfuse.plan.order import leaf
 from itfuse.plan.stages import Stage, fields
@@ -47,11 +59,11 @@ class CpuBuilt:
                 self._reduce(stage, operands, arrays, outputs)
 
     def _transform(self, stage: Stage, arrays: list[Any], outputs: list[Any]) -> None:
-        targets = [out.reshape(stage.dims) for out in outputs]
+        targets = [target(stage, *pair) for pair in zip(stage.outputs, outputs, strict=True)]
         # A block is stored only after all of it is computed, so that `out` may be an input.
         direct = not any(
-            np.may_share_memory(target, array)
-            for target in targets
+            np.may_share_memory(goal, array)
+            for goal in targets
             for array in arrays
             if isinstance(array, np.ndarray)
         )
@@ -62,7 +74,7 @@ class CpuBuilt:
             scratch = self.element.scratch()
             for number in numbers:
                 for block in _blocks(stage, number):
-                    places = [target[block] for target in targets]
+                    places = [one[block] for one in targets]
                     goal = places if direct else None
                     values = self.element.run(cut(block), scratch(places[0].shape), goal)
                     for place, value in zip(places, values, strict=True):
@@ -116,10 +128,14 @@ class CpuBuilt:
         combined = [
             field for op, p in zip(ops, partials, strict=True) for field in combine_leaves(op, p)
         ]
-        fixed = [
-            x.reshape(-1)[0] if i.kind != "scalar" and x.size else x
-            for i, x in zip(stage.inputs, operands, strict=True)
-        ]
+        assert stage.finish is not None
+        fixed = list(operands)
+        for slot in stage.finish.slots:
+            i, x = stage.inputs[slot], operands[slot]
+            if i.layout == "gathered":
+                fixed[slot] = Scattered(x)
+            elif i.kind not in ("scalar", "iota"):
+                fixed[slot] = window(x, i.offset, (), ())[()]
         done = self.finish.run(fixed, self.finish.scratch(1)(()), None, combined=combined)
         for out, value in zip(outputs, done, strict=True):
             out[...] = value
@@ -130,15 +146,17 @@ def _cutter(stage: Stage, arrays: list[Any]) -> Callable[[Block], list[Any]]:
     fixed: list[Any] = list(arrays)
     moving = []
     for at, (i, x) in enumerate(zip(stage.inputs, arrays, strict=False)):
-        if i.kind != "scalar" and i.layout != "fixed":
+        if i.kind == "scalar" or i.layout == "gathered":
+            continue
+        if i.kind == "iota" or i.layout != "fixed":
             moving.append((at, x))
-        elif i.kind != "scalar":
+        else:
             fixed[at] = x[(0,) * x.ndim]
 
     def cut(block: Block) -> list[Any]:
         inputs = fixed.copy()
         for at, x in moving:
-            inputs[at] = x[block]
+            inputs[at] = cut_of(stage, at, x, block)
         return inputs
 
     return cut
@@ -193,7 +211,12 @@ def _in_parallel(work: Callable[[Iterator[int]], None], blocks: int, least: int 
             raise
 
     futures = [pool.submit(one) for _ in range(count)]
-    wait(futures)  # also after an error: nobody still writes into the caller's arrays
+    try:
+        wait(futures)
+    except BaseException:  # Ctrl-C: nobody may still write into the caller's arrays
+        stopped.set()
+        wait(futures)
+        raise
     for future in futures:
         future.result()
 
@@ -236,6 +259,8 @@ class CpuEngine:
 
     def on(self, stream: Any) -> Any:
         """Return an empty context; there are no streams."""
+        if stream is not None:
+            raise DeviceError(f"stream={stream!r}: the arrays are on cpu, which has no streams")
         return contextlib.nullcontext()
 
     @functools.cached_property

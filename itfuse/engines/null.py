@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from itfuse import disk
 from itfuse.cache import digest
 from itfuse.config import setting
-from itfuse.errors import DeviceError, Unsupported
+from itfuse.errors import DeviceError
 from itfuse.expr import Memory
 from itfuse.lower import lower_tile
 from itfuse.lower.cpp import Lowered, lower
@@ -76,15 +76,36 @@ class NullEngine:
         nvrtc = importlib.import_module("itfuse.engines.cuda.compile")
         source = self.source(stage)
         arch = setting("arch")
-        if disk.is_recording():
-            if stage.strategy != "tile":
-                raise Unsupported(
-                    f"strategy {stage.strategy!r} is built by cuda.compute, which needs a driver; "
-                    "only tile kernels are built ahead of time"
-                )
-            other = lower_tile(stage, f"itf_{digest(stage)}", aligned=False)
-            nvrtc.cubin(other.source, arch)
         return NullBuilt(source, nvrtc.cubin(source, arch), arch)
+
+    def build_for_gpu(self, stage: Stage) -> None:
+        """Compile all that the cuda engine may ask for to run `stage` on the setting's `arch`.
+
+        Raises
+        ------
+        CompileError
+            If code does not compile.
+        DeviceError
+            If there is no compiler, or no cuda.compute for a stage that it builds.
+        """
+        name, arch = f"itf_{digest(stage)}", setting("arch")
+        if stage.strategy == "tile":
+            nvrtc = importlib.import_module("itfuse.engines.cuda.compile")
+            for source in dict.fromkeys(lower_tile(stage, name, ok).source for ok in (True, False)):
+                nvrtc.cubin(source, arch)
+            return
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # the same, in other words
+                cub = importlib.import_module("itfuse.engines.cuda.cub")
+        except ImportError as why:
+            raise DeviceError(
+                f"strategy {stage.strategy!r} is built by cuda.compute, which cannot be imported "
+                "here: it needs the cu13 or cu12 extra, and a driver's libcuda.so.1, though no "
+                "GPU. The strategy 'tile' needs no driver"
+            ) from why
+        number = int(arch.removeprefix("sm_"))
+        cub.CubBuilt(stage, lower(stage, name), arch, [number])
 
     def source(self, stage: Stage) -> str:
         """Return the C++ generated for a stage."""

@@ -17,10 +17,11 @@ import numpy as np
 
 from itfuse.cache import BUILT
 from itfuse.engines import alias
-from itfuse.errors import DeviceError, DTypeError, ShapeError
+from itfuse.errors import AliasError, DeviceError, DTypeError, ShapeError
 from itfuse.expr import Memory, Node
-from itfuse.ops import INPUT
-from itfuse.plan.stages import Plan
+from itfuse.form import Fixed
+from itfuse.ops import INPUT, IOTA, SCALAR
+from itfuse.plan.stages import Input, Plan
 from itfuse.wording import text
 
 MISS: Any = type("Miss", (), {"__repr__": lambda _: "MISS"})()
@@ -80,13 +81,24 @@ class Ready:
                 BUILT.get((key, s.key), functools.partial(engine.build, s)) for s in plan.stages
             ]
         number = {leaf: at for at, leaf in enumerate(self.leaves)}
-        self.wiring = [
-            [i.source if isinstance(i.source, tuple) else number[i.source] for i in stage.inputs]
-            for stage in plan.stages
-        ]
+        self.constants: list[Any] = []  # values behind those of the leaves
+        self.wiring = [[self._wire(i, number) for i in stage.inputs] for stage in plan.stages]
+
+    def _wire(self, i: Input, number: dict[Node, int]) -> Any:
+        """Return where the operand of an input comes from: (stage, output), or a value's number."""
+        if isinstance(i.source, tuple):
+            return i.source
+        if not made_by_planning(i.source):
+            return number[i.source]
+        self.constants.append(np.int64(i.offset) if i.kind == "iota" else i.source.arg.value)
+        return len(self.leaves) + len(self.constants) - 1
 
     def __call__(
-        self, values: Sequence[Any], out: tuple[Any, ...] | None = None, stream: Any = None
+        self,
+        values: Sequence[Any],
+        out: tuple[Any, ...] | None = None,
+        stream: Any = None,
+        roots: Sequence[Node] | None = None,
     ) -> tuple[Any, ...]:
         """Queue one run.
 
@@ -98,6 +110,8 @@ class Ready:
             An array for each result, or None for a new one.
         stream : object, optional
             A CUDA stream; CuPy's current one by default.
+        roots : sequence of Node, optional
+            What errors call the results, if another expression than the plan was made for.
 
         Returns
         -------
@@ -109,7 +123,7 @@ class Ready:
         ShapeError, DTypeError, AliasError, DeviceError
             If `out` does not fit; nothing has run then.
         """
-        given = None if out is None else self.check_out(values, out)
+        given = None if out is None else self.check_out(values, out, roots)
         with self.engine.on(stream):
             results: tuple[Any, ...] = self.run(values, given)
         return results
@@ -117,6 +131,7 @@ class Ready:
     def run(self, values: Sequence[Any], given: dict[tuple[int, int], Any] | None) -> Any:
         """Queue one run where the device and the stream are current already."""
         given = given or {}
+        values = [*values, *self.constants] if self.constants else values
         made: list[list[Any]] = []
         for s, stage in enumerate(self.plan.stages):
             outputs = [
@@ -154,7 +169,7 @@ class Ready:
             return None
         dtypes = [None if node.op is INPUT else node.dtype.type for node in self.leaves]
         single = len(self.plan.results) == 1
-        root, spot = self.plan.roots[0], self.plan.results[0]
+        root, spot = self.plan.asked[0], self.plan.results[0]
 
         def call(given: tuple[Any, ...], out: Any) -> Any:
             if len(given) != len(arguments):
@@ -188,12 +203,15 @@ class Ready:
 
         return call
 
-    def check_out(self, values: Sequence[Any], out: tuple[Any, ...]) -> dict[tuple[int, int], Any]:
+    def check_out(
+        self, values: Sequence[Any], out: tuple[Any, ...], roots: Sequence[Node] | None = None
+    ) -> dict[tuple[int, int], Any]:
         """Return the arrays of `out` by (stage, output), or raise saying why one does not fit."""
         plan = self.plan
         wanted: dict[tuple[int, int], Any] = {}
         places: dict[tuple[int, int], Memory] = {}
-        for spot, root, array in zip(plan.results, plan.roots, out, strict=True):
+        wished = zip(plan.results, roots or plan.asked, out, strict=True)
+        for at, (spot, root, array) in enumerate(wished):
             if array is None:
                 continue
             try:
@@ -201,6 +219,9 @@ class Ready:
             except (AttributeError, TypeError):
                 memory = None
             error = _misfit(plan, root, array, memory)
+            if not error and not array.flags.c_contiguous:
+                known = plan.layouts[at] == memory.strides if plan.layouts and memory else False
+                error = _disorder(plan, spot, array, memory, known)
             if error:
                 kind, why = error
                 raise kind(f"out= for {text(root)} {why}")
@@ -236,13 +257,49 @@ def _misfit(plan: Plan, root: Node, array: Any, memory: Memory | None) -> Any:
             f"has dtype {array.dtype}, and the result {root.dtype}; pass a "
             f"{root.dtype} array, or cast with .astype({str(array.dtype)!r})"
         )
-    if not array.flags.c_contiguous:
-        return ShapeError, (
-            f"is not C-contiguous (strides {memory.strides} bytes); pass a contiguous array"
-        )
     if not getattr(array.flags, "writeable", True):
         return ShapeError, "is read-only; pass a writable array"
     return None
+
+
+def _disorder(
+    plan: Plan, spot: tuple[int, int], array: Any, memory: Memory | None, known: bool
+) -> Any:
+    """Say why an `array` that is not C-contiguous cannot take the result at `spot`.
+
+    `known` is whether the plan was made for its strides.
+    """
+    assert memory is not None
+    stage = plan.stages[spot[0]]
+    itemsize = array.dtype.itemsize
+    if stage.primitive != "transform":
+        return ShapeError, (
+            f"is not C-contiguous (strides {memory.strides} bytes), and the result comes from a "
+            f"{stage.primitive}; pass a contiguous array"
+        )
+    if not known:
+        return ShapeError, (
+            f"is not C-contiguous (strides {memory.strides} bytes), and this call was planned for "
+            "contiguous results; pass a contiguous array, or compute() the expression itself"
+        )
+    reach = itemsize
+    for step, size in sorted((abs(s), n) for s, n in zip(memory.strides, array.shape, strict=True)):
+        if size > 1 and step < reach:
+            return AliasError, (
+                f"has elements that share memory (strides {memory.strides} bytes); pass an array "
+                "whose elements are apart"
+            )
+        reach += (size - 1) * step
+    if plan.device != "cpu" and any(step % itemsize for step in memory.strides):
+        return ShapeError, f"is not aligned to its elements (strides {memory.strides} bytes)"
+    return None
+
+
+def made_by_planning(leaf: Node | tuple[int, int]) -> bool:
+    """Whether a leaf is no leaf of the user's: numbers of the index, and sizes and strides."""
+    if isinstance(leaf, tuple):
+        return False
+    return leaf.op is IOTA or (leaf.op is SCALAR and isinstance(leaf.arg, Fixed))
 
 
 def _separate(out: Any, root: Node, given: tuple[Any, ...], kind: Any) -> bool:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from itfuse.engines.tape import BLOCK, Block, Tape, block_shape, runs, view
+from itfuse.engines.tape import (
+    BLOCK,
+    Block,
+    Scattered,
+    Tape,
+    block_shape,
+    cut_of,
+    numbers,
+    runs,
+    view,
+    window,
+)
 from itfuse.engines.tree import Fields, Operator, combine_leaves, leaves_of
 from itfuse.plan.order import leaf
 from itfuse.plan.stages import Phase, Stage
@@ -85,8 +97,8 @@ class _Block:
         self.count = math.prod(self.shape)
         self.once = [self._once(at, x, kept) for at, x in enumerate(operands)]
         self.each: list[Any] = [
-            x if i.kind == "scalar" else view(stage, at, x)[block] if stage.length else None
-            for at, (i, x) in enumerate(zip(stage.inputs, operands, strict=True))
+            cut_of(stage, at, view(stage, at, x), block) if stage.length else None
+            for at, x in enumerate(operands)
         ]
         several = stage.element_outputs
         self.elements = [out.reshape(stage.dims)[block] for out in outputs[:several]]
@@ -98,8 +110,13 @@ class _Block:
         source = self.stage.inputs[at]
         if source.kind == "scalar":
             return operand
+        if source.layout == "gathered":
+            return Scattered(operand)
+        if source.kind == "iota":
+            along = source.strides[: len(kept)]
+            return numbers(replace(source, strides=along), kept, self.block)
         steps = source.strides[: len(kept)] if source.layout != "fixed" else (0,) * len(kept)
-        return np.lib.stride_tricks.as_strided(operand, kept, steps, writeable=False)[self.block]
+        return window(operand, source.offset, kept, steps)[self.block]
 
     def run(self) -> None:
         """Walk the rows as often as there are phases."""
@@ -163,7 +180,7 @@ class _Block:
             return x.transpose(flip) if self.across else x
 
         inputs = [
-            x if i.kind == "scalar" else turned(x[at])
+            x if i.kind == "scalar" or i.layout == "gathered" else turned(x[at])
             for i, x in zip(self.stage.inputs, self.each, strict=True)
         ]
         spread = (1,) * len(inner)

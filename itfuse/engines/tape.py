@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from itfuse.ops import OPS
+from itfuse.plan.index import contiguous_strides
 from itfuse.plan.order import LARGE_LEAF
-from itfuse.plan.stages import Instr, Program, Stage
+from itfuse.plan.stages import Input, Instr, Output, Program, Stage
 
 BLOCK = max(LARGE_LEAF, 1 << 18)
 """Elements of a block, whole leaves. A few buffers of it stay in the last-level cache. Smaller ones
 would fit the inner caches, but NumPy gives up the interpreter lock in every call, and handing it
 over costs more than it wins (2 cores, abs and sum: 2**16 29 ms, 2**18 17 ms, 2**20 19 ms)."""
 
+Dims = tuple[int, ...]
 Block = tuple[Any, ...]  # an index into arrays of the shape `stage.dims`
 
 
@@ -36,7 +39,7 @@ class Tape:
         self.sources: list[tuple[int, Instr]] = []  # what needs no computing, and its place
         self.steps: list[tuple[int, Any, tuple[int, ...], int]] = []
         for at, instr in enumerate(program.instrs):
-            if instr.op not in OPS:
+            if instr.op not in OPS and instr.op != "gather":
                 self.sources.append((at, instr))
                 continue
             pool = free.setdefault(instr.dtype, [])
@@ -44,7 +47,10 @@ class Tape:
                 pool.append(len(self.dtypes))
                 self.dtypes.append(instr.dtype)
             buffer[at] = pool.pop()
-            twin = OPS[instr.op].twin(np.dtype(instr.dtype).kind)
+            if instr.op == "gather":
+                twin: Any = Gather(instr.slot)
+            else:
+                twin = OPS[instr.op].twin(np.dtype(instr.dtype).kind)
             self.steps.append((at, twin, instr.args, buffer[at]))
             # Freed only now: an op never writes over its own operands.
             for arg in set(instr.args):
@@ -103,7 +109,10 @@ class Tape:
         goal = dict(zip(self.results, places, strict=True)) if places else {}
         for at, numpy, args, spot in self.steps:
             out = values[at] = goal.get(at, buffers[spot])
-            numpy(*[values[arg] for arg in args], out=out)
+            if type(numpy) is Gather:
+                inputs[numpy.slot].read(values[args[0]], out)
+            else:
+                numpy(*[values[arg] for arg in args], out=out)
         return [values[at] for at in self.results]
 
 
@@ -152,12 +161,99 @@ def block_shape(dims: tuple[int, ...], block: Block) -> tuple[int, ...]:
     return (*(len(r) for r in cut), *dims[len(block) :])
 
 
+@dataclass(frozen=True)
+class Gather:
+    """The step that reads the array input `slot` at places computed before."""
+
+    slot: int
+
+
+class _Window:
+    """Memory of an array, as NumPy's array interface describes it."""
+
+    def __init__(self, array: Any, offset: int, dims: Dims, steps: Dims) -> None:
+        self.array = array
+        self.__array_interface__ = {
+            **array.__array_interface__,
+            "data": (array.__array_interface__["data"][0] + offset, True),
+            "shape": dims,
+            "strides": steps,
+        }
+
+
+def window(array: Any, offset: int, dims: Dims, steps: Dims) -> Any:
+    """Return a read-only view: from `offset` bytes after the first element, in byte steps."""
+    view: Any = np.asarray(_Window(array, offset, dims, steps))
+    if view.dtype != array.dtype:  # a dtype that the interface does not name
+        view.dtype = array.dtype
+    return view
+
+
+def target(stage: Stage, output: Output, array: Any) -> Any:
+    """Return the array to write, over `stage.dims`."""
+    if array.flags.c_contiguous and not output.strides:
+        return array.reshape(stage.dims)
+    steps = output.strides or contiguous_strides(stage.dims, array.itemsize)
+    return np.lib.stride_tricks.as_strided(array, stage.dims, steps)
+
+
+class Scattered:
+    """An array that is read at byte offsets from its first element."""
+
+    def __init__(self, array: Any) -> None:
+        reach = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
+        if not array.size:  # nothing is read
+            reach = []
+        self.low = sum(r for r in reach if r < 0)
+        high = sum(r for r in reach if r > 0)
+        unit = array.itemsize
+        if any(step % unit for step in array.strides):
+            unit = 1
+        # A power of two, as every itemsize is: a shift is much faster than a division.
+        self.shift = unit.bit_length() - 1
+        self.elements = window(array, self.low, ((high - self.low) // unit + 1,), (unit,))
+
+    def read(self, places: Any, out: Any) -> None:
+        """Copy the elements at `places` into `out`."""
+        at = places - self.low if self.low else places
+        out[...] = self.elements[at >> self.shift if self.shift else at]
+
+
 def view(stage: Stage, at: int, operand: Any) -> Any:
-    """Return input `at` over the stage's `dims`, without copying; a scalar as it is."""
+    """Return input `at` over the stage's `dims`, without copying; or as what is read otherwise."""
     source = stage.inputs[at]
-    if source.kind == "scalar":
+    if source.kind in ("scalar", "iota"):
         return operand
-    if source.layout == "linear" and not stage.by_rows:
+    if source.layout == "gathered":
+        return Scattered(operand)
+    plain = source.layout == "linear" and not stage.by_rows and not source.offset
+    if plain and operand.size == stage.size and operand.flags.c_contiguous:
         return operand.reshape(stage.dims)
     steps = source.strides if source.layout != "fixed" else (0,) * len(stage.dims)
-    return np.lib.stride_tricks.as_strided(operand, stage.dims, steps, writeable=False)
+    if source.layout == "linear":
+        steps = contiguous_strides(stage.dims, operand.itemsize)
+    return window(operand, source.offset, stage.dims, steps)
+
+
+def cut_of(stage: Stage, at: int, array: Any, block: Block) -> Any:
+    """Return the elements of a block of input `at`, of which `array` is the `view`."""
+    source = stage.inputs[at]
+    if source.kind == "iota":
+        return numbers(source, stage.dims, block)
+    if source.kind == "scalar" or source.layout == "gathered":
+        return array
+    return array[block]
+
+
+def numbers(i: Input, dims: Dims, block: Block) -> Any:
+    """Return the numbers of an iota over a block."""
+    value: Any = np.int64(i.offset)
+    whole = (*block, *(slice(None),) * (len(dims) - len(block)))
+    inside = [axis for axis, cut in enumerate(whole) if isinstance(cut, slice)]
+    for axis, (size, cut, step) in enumerate(zip(dims, whole, i.strides, strict=True)):
+        if not isinstance(cut, slice):
+            value = value + cut * step
+        elif step:
+            one = np.arange(*cut.indices(size), dtype=np.int64) * step
+            value = value + one.reshape(-1, *(1,) * (len(inside) - 1 - inside.index(axis)))
+    return np.broadcast_to(value, block_shape(dims, block))

@@ -178,7 +178,6 @@ class Leaves:
             steps = tuple(f[:size].reshape(whole, -1, ACCUMULATORS) for f in values)
             held = tuple(f[at : at + whole] for f in self.held)
             if self.op.ufunc is not None:
-                assert isinstance(self.op.ufunc, np.ufunc)
                 self.op.ufunc.reduce(steps[0], axis=1, dtype=self.op.dtypes[0], out=held[0])
             else:
                 total = self.op.in_turn(tuple(np.moveaxis(f, 1, 0) for f in steps))

@@ -24,6 +24,9 @@ def lower_tile(stage: Stage, name: str, aligned: bool = True) -> TileKernel:
     if stage.primitive == "columns":
         return lower_columns(stage, name, aligned)
     turned = any(i.turned is not None for i in stage.inputs)
-    if turned and side(stage):
+    # Squares know neither numbers of the index nor outputs with strides of their own.
+    plain = all(i.layout != "index" for i in stage.inputs)
+    plain = plain and not any(o.strides for o in stage.outputs)
+    if turned and plain and side(stage):
         return lower_turned(stage, name)
     return lower_transform(stage, name, aligned)

@@ -13,6 +13,33 @@ from itfuse.ops import FOLDS
 from itfuse.plan.stages import Combine, fields
 
 
+def shuffle(name: str, intrinsic: str, argument: str) -> str:
+    """Write a function that takes a value from another thread of the warp, for every dtype."""
+    whole = f"{intrinsic}(0xffffffffu, v, {argument})"
+    text = (
+        f"template <typename T> __device__ __forceinline__ T {name}(T v, int {argument}) {{\n"
+        f"  return (T){intrinsic}(0xffffffffu, (int)v, {argument});\n}}\n"
+    )
+    for cpp in ("float", "double", "unsigned", "long long", "unsigned long long"):
+        text += (
+            f"template <> __device__ __forceinline__ {cpp} {name}({cpp} v, int {argument}) {{\n"
+            f"  return {whole};\n}}\n"
+        )
+    return text
+
+
+FROM_LANE = shuffle("from_lane", "__shfl_down_sync", "distance")
+
+FRESH = """\
+// What other blocks of this launch wrote: from the second-level cache, which all of them share.
+template <typename T> __device__ __forceinline__ T fresh(const T* p) {
+  typedef typename Raw<sizeof(T)>::type raw;
+  const raw bits = __ldcg(reinterpret_cast<const raw*>(p));
+  return *reinterpret_cast<const T*>(&bits);
+}
+"""
+
+
 def literal(value: Any, dtype: str) -> str:
     """Return a NumPy scalar as C++ that needs no header."""
     cpp = DTYPES[dtype].cpp

@@ -78,7 +78,7 @@ def lower(stage: Stage, name: str) -> Lowered:
     # `map` can take linear inputs as elements; the rest (one element, scalars) stays state.
     pointers = tuple(s for s in element_slots if stage.inputs[s].layout == "linear")
     rest = tuple(s for s in element_slots if s not in pointers)
-    on_pointers = not any(stage.inputs[s].layout == "strided" for s in element_slots)
+    on_pointers = all(stage.inputs[s].layout in ("linear", "fixed") for s in element_slots)
     on_pointers = on_pointers and not places(stage.element)
     finish_slots = stage.finish.slots if stage.finish else ()
     state = state_layout(stage, element_slots)
@@ -173,6 +173,8 @@ def comment(program: Program, target: str) -> str:
         if instr.op in OPS:
             said.append(call_of(OPS[instr.op], [said[arg] for arg in instr.args], instr.dtype))
             said[-1] = said[-1] if len(said[-1]) <= _SAID else f"{instr.op}(...)"
+        elif instr.op == "gather":
+            said.append(f"x{instr.slot}[...]")
         else:
             said.append(_source(instr).removeprefix("s."))
     names = [target.format(at=at) for at in range(len(program.results))]
@@ -206,6 +208,13 @@ def statements(program: Program, values: dict[int, str]) -> list[str]:
     lines: list[str] = []
     written: list[str] = []
     for at, instr in enumerate(program.instrs):
+        if instr.op == "gather":
+            cpp = DTYPES[instr.dtype].cpp
+            base = f"reinterpret_cast<const char*>(s.x{instr.slot})"
+            at_place = f"*reinterpret_cast<const {cpp}*>({base} + {values[instr.args[0]]})"
+            lines.append(f"  const {cpp} v{at} = {at_place};\n")
+            values[at] = f"v{at}"
+            continue
         if instr.op not in OPS:
             values.setdefault(at, _source(instr))
             written.append(values[at])
@@ -273,36 +282,50 @@ def index_type(stage: Stage) -> str:
 
 
 def index_text(stage: Stage, rank: int, index: str = "i") -> str:
-    """Decode the flat index into one index an axis, the last axis fastest."""
+    """Decode the flat index into one index an axis, the last axis fastest; in 32 bits if it can."""
     if not rank:
         return ""
-    kind = index_type(stage)
-    count = "long long" if stage.wide else "unsigned"
-    lines = [f"  {count} rest = ({count}){index};\n"]
+    if stage.wide:
+        lines = [f"  long long rest = {index};\n"]
+        for axis in range(rank - 1, 0, -1):
+            lines.append(f"  long long i{axis} = rest % s.size[{axis}];\n")
+            lines.append(f"  rest /= s.size[{axis}];\n")
+        return "".join([*lines, "  long long i0 = rest;\n"])
+    lines = [f"  unsigned rest = (unsigned)({index});\n"]
     for axis in range(rank - 1, 0, -1):
-        lines.append(f"  {kind} i{axis} = rest % ({count})s.size[{axis}];\n")
-        lines.append(f"  rest /= ({count})s.size[{axis}];\n")
-    lines.append(f"  {kind} i0 = rest;\n")
-    return "".join(lines)
+        # Divided by a multiplication; see `Stage.dividers`.
+        product = f"((unsigned long long)rest * s.divider[{axis}])"
+        shift = f"s.divider[{rank + axis}]"
+        lines.append(f"  const unsigned d{axis} = (unsigned)({product} >> 32) >> {shift};\n")
+        lines.append(f"  int i{axis} = (int)(rest - d{axis} * (unsigned)s.size[{axis}]);\n")
+        lines.append(f"  rest = d{axis};\n")
+    return "".join([*lines, "  int i0 = (int)rest;\n"])
+
+
+def map_text(stage: Stage, slot: int, index: str = "i") -> str:
+    """Write the sum of step * index of an input with an index map."""
+    kind = index_type(stage)
+    terms = [
+        f"(long long){index}{axis} * ({kind})s.step{slot}[{axis}]"
+        for axis, moves in enumerate(stage.inputs[slot].moves)
+        if moves
+    ]
+    return " + ".join(terms) or "0"
 
 
 def place(stage: Stage, slot: int) -> str:
     """Write the address of a strided input's element at the indices."""
-    kind = index_type(stage)
-    offset = " + ".join(
-        f"(long long)i{axis} * ({kind})s.step{slot}[{axis}]"
-        for axis, moves in enumerate(stage.inputs[slot].moves)
-        if moves
-    )
-    return f"reinterpret_cast<const char*>(s.x{slot}) + ({offset})"
+    return f"reinterpret_cast<const char*>(s.x{slot}) + ({map_text(stage, slot)})"
 
 
 def load_text(stage: Stage, slot: int) -> str:
     """Load input `slot` at the index; a scalar is in the state already."""
     source = stage.inputs[slot]
-    if source.kind == "scalar":
+    if source.kind == "scalar" or source.layout == "gathered":  # the latter is the program's
         return ""
     cpp = DTYPES[source.dtype].cpp
+    if source.layout == "index":
+        return f"  const {cpp} x{slot} = s.x{slot} + {map_text(stage, slot)};\n"
     at = {"linear": f"s.x{slot}[i]", "fixed": f"*s.x{slot}"}.get(source.layout)
     if at is None:
         at = f"*reinterpret_cast<const {cpp}*>({place(stage, slot)})"

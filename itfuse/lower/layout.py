@@ -83,17 +83,21 @@ class StateLayout:
         values: list[Any] = []
         if self.rank:
             values += stage.dims
+        if self.rank > 1 and not stage.wide:
+            values += stage.dividers
         for slot in self.slots:
             source = stage.inputs[slot]
             if source.kind == "scalar":
                 values += DTYPES[source.dtype].packed(operands[slot])
             else:
                 values.append(operands[slot])
-            if stage.inputs[slot].layout == "strided":
+            if source.mapped:
                 values += stage.inputs[slot].strides
         if self.whole:
             shape = (stage.rows, stage.length) if stage.by_rows else ()
-            values += [*outputs, stage.size, *shape, *extra]
+            for output, address in zip(stage.outputs, outputs, strict=True):
+                values += [address, *output.strides]
+            values += [stage.size, *shape, *extra]
         elif not values and self.fields:
             values.append(0)
         return values
@@ -122,22 +126,32 @@ def state_layout(
         Further members of a whole block.
     """
     fields: list[tuple[str, str]] = []
-    strided = [slot for slot in slots if stage.inputs[slot].layout == "strided"]
-    rank = len(stage.dims) if strided else 0
+    mapped = any(stage.inputs[slot].mapped for slot in slots)
+    mapped = mapped or (whole and any(output.strides for output in stage.outputs))
+    rank = len(stage.dims) if mapped else 0
     if rank:
         fields.append((f"long long size[{rank}];", f"{rank}q"))
+    if rank > 1 and not stage.wide:
+        text = f"unsigned divider[{2 * rank}];  // multipliers, then shifts"
+        fields.append((text, f"{2 * rank}I"))
     for slot in slots:
         source = stage.inputs[slot]
         row = DTYPES[source.dtype]
         if source.kind == "scalar":
             fields.append((f"{row.cpp} k{slot};", row.pack))
             continue
-        fields.append((f"const {row.cpp}* x{slot};", "Q"))
-        if source.layout == "strided":
-            fields.append((f"long long step{slot}[{rank}];  // bytes", f"{rank}q"))
+        if source.kind == "iota":
+            fields.append((f"{row.cpp} x{slot};", row.pack))
+        else:
+            fields.append((f"const {row.cpp}* x{slot};", "Q"))
+        if source.mapped:
+            unit = "" if source.kind == "iota" else "  // bytes"
+            fields.append((f"long long step{slot}[{rank}];{unit}", f"{rank}q"))
     if whole:
         for at, output in enumerate(stage.outputs):
             fields.append((f"{DTYPES[output.dtype].cpp}* y{at};", "Q"))
+            if output.strides:
+                fields.append((f"long long ystep{at}[{rank}];  // bytes", f"{rank}q"))
         fields.append(("long long n;", "q"))
         if stage.by_rows:
             fields += [("long long rows;", "q"), ("long long length;", "q")]

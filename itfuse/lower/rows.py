@@ -7,36 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.cpp import statements
+from itfuse.lower.accumulator import FRESH, FROM_LANE, item_functions, item_struct, shuffle
+from itfuse.lower.cpp import prelude, statements
 from itfuse.lower.layout import StateLayout, state_layout
-from itfuse.lower.tile import Needs
+from itfuse.lower.tile import Needs, access
 from itfuse.plan.order import LANES
-from itfuse.plan.stages import Phase, Program, Stage
+from itfuse.plan.stages import Phase, Program, Stage, fields
 
-SHUFFLES = """\
-// A value of the lane that is `distance` further, or of the lane `lane`.
-template <typename T> __device__ __forceinline__ T from_lane(T v, int distance) {
-  return (T)__shfl_down_sync(0xffffffffu, (int)v, distance);
-}
-template <typename T> __device__ __forceinline__ T of_lane(T v, int lane) {
-  return (T)__shfl_sync(0xffffffffu, (int)v, lane);
-}
-""" + "".join(
-    f"template <> __device__ __forceinline__ {cpp} from_lane({cpp} v, int distance) {{\n"
-    f"  return __shfl_down_sync(0xffffffffu, v, distance);\n}}\n"
-    f"template <> __device__ __forceinline__ {cpp} of_lane({cpp} v, int lane) {{\n"
-    f"  return __shfl_sync(0xffffffffu, v, lane);\n}}\n"
-    for cpp in ("float", "double", "unsigned", "long long", "unsigned long long")
-)
-
-FRESH = """\
-// What other blocks of this launch wrote: from the second-level cache, which all of them share.
-template <typename T> __device__ __forceinline__ T fresh(const T* p) {
-  typedef typename Raw<sizeof(T)>::type raw;
-  const raw bits = __ldcg(reinterpret_cast<const raw*>(p));
-  return *reinterpret_cast<const T*>(&bits);
-}
-"""
+SHUFFLES = FROM_LANE + shuffle("of_lane", "__shfl_sync", "lane")
+"""A value of the lane that is `distance` further, or of the lane `lane`."""
 
 PIECE = f"""\
 // Loads {LANES} elements of a row that are side by side, of which `left` are there.
@@ -215,3 +194,42 @@ def finish_text(stage: Stage, phase: Phase, first: int, item: str) -> str:
     declared = "".join(f"  {cpp} q{first + at};\n" for at, cpp in enumerate(kinds))
     stores = [f"q{first + at} = {{value}};" for at in range(len(kinds))]
     return f"{declared}  {{\n{given}{loads}{element_text(phase.finish, stores, '  ')}  }}\n"
+
+
+def row_head(stage: Stage, aligned: bool) -> str:
+    """Write what every kernel over rows begins with: helpers, accumulators, their functions."""
+    items = "".join(
+        item_struct(phase.combine, f"Item{q}")
+        + item_functions(phase.combine, f"Item{q}", str(q))
+        + _of_lane(phase, q)
+        for q, phase in enumerate(stage.phases)
+        if phase.combine
+    )
+    return prelude(stage) + access(aligned) + PIECE + SHUFFLES + FRESH + items
+
+
+def _of_lane(phase: Phase, q: int) -> str:
+    lines = "".join(
+        f"  a.r{at} = of_lane(a.r{at}, lane);\n" for at in range(len(fields(phase.combine)))
+    )
+    head = f"__device__ __forceinline__ Item{q} of_lane(Item{q} a, int lane)"
+    return f"{head} {{\n{lines}  return a;\n}}\n"
+
+
+TAKE = "      if (ALIGNED ? left > 0 : w < left) lane_of[w] = combine(lane_of[w], b);\n"
+"""Takes element `w` of a vector, `b`, if it is there."""
+
+
+def start_lanes(item: str, q: int) -> str:
+    """Write the accumulators of a thread's vector."""
+    return (
+        f"  {item} lane_of[{LANES}];\n"
+        f"#pragma unroll\n  for (int w = 0; w < {LANES}; ++w) lane_of[w] = identity{q}();\n"
+    )
+
+
+def combine_lanes(to: str) -> str:
+    """Write the combination of a thread's accumulators."""
+    return (
+        f"    {to} = combine(combine(lane_of[0], lane_of[1]), combine(lane_of[2], lane_of[3]));\n"
+    )

@@ -16,7 +16,7 @@ import numpy as np
 
 from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
-from itfuse.lower.cpp import index_type, load_text, place, statements
+from itfuse.lower.cpp import index_type, load_text, map_text, place, statements
 from itfuse.lower.layout import StateLayout
 from itfuse.plan.order import leaf
 from itfuse.plan.stages import Program, Stage
@@ -151,7 +151,9 @@ def needs_of(stage: Stage, slots: Sequence[int], vector: int, outputs: bool) -> 
             # Backwards, a vector ends where the index points.
             offset = np.dtype(source.dtype).itemsize if source.inner == -1 else 0
             inputs.append((slot, offset, mask))
-    targets = tuple(_mask(o.dtype, vector) for o in stage.outputs) if outputs else ()
+    # An output with strides of its own is written element by element.
+    targets = tuple(0 if o.strides else _mask(o.dtype, vector) for o in stage.outputs)
+    targets = targets if outputs else ()
     return Needs(vector, tuple(inputs), targets, bool(by_layout(stage, slots, "strided")))
 
 
@@ -233,12 +235,33 @@ def by_layout(stage: Stage, slots: Sequence[int], layout: str) -> list[int]:
     ]
 
 
-def _next_index(rank: int, kind: str) -> str:
+def next_index(rank: int, kind: str, index: str = "i") -> str:
     """Move the indices on to the next element, the last axis fastest."""
-    text = "++i0;"
+    text = f"++{index}0;"
     for axis in range(1, rank):
-        text = f"if (++i{axis} == ({kind})s.size[{axis}]) {{ i{axis} = 0; {text} }}"
+        i = f"{index}{axis}"
+        text = f"if (++{i} == ({kind})s.size[{axis}]) {{ {i} = 0; {text} }}"
     return text
+
+
+def copied_index(rank: int, kind: str, index: str) -> str:
+    """Copy the decoded indices, to walk with the copy."""
+    return "".join(f"  {kind} {index}{axis} = i{axis};\n" for axis in range(rank))
+
+
+def index_values(stage: Stage, slots: Sequence[int], rank: int) -> str:
+    """Make a vector of each input that is a number of the index, at the decoded indices."""
+    made = by_layout(stage, slots, "index")
+    if not made:
+        return ""
+    kind = index_type(stage)
+    declared = "".join(f"  Vec<{DTYPES[stage.inputs[s].dtype].cpp}, V> e{s};\n" for s in made)
+    walk = "".join(f"    e{s}.at[k] = s.x{s} + {map_text(stage, s, 'm')};\n" for s in made)
+    return (
+        f"{declared}  {{\n{copied_index(rank, kind, 'm')}"
+        f"#pragma unroll\n  for (int k = 0; k < V; ++k) {{\n{walk}"
+        f"    {next_index(rank, kind, 'm')}\n  }}\n  }}\n"
+    )
 
 
 def row_loads(stage: Stage, slots: Sequence[int], rank: int) -> str:
@@ -254,14 +277,15 @@ def row_loads(stage: Stage, slots: Sequence[int], rank: int) -> str:
 
 
 def strided_loads(stage: Stage, slots: Sequence[int], rank: int, aligned: bool) -> str:
-    """Load a vector of each strided input at the decoded indices.
+    """Load a vector of each strided input at the decoded indices, and make those of numbers.
 
     A vector that stays within one row, as all do in the aligned variant, is loaded by `row`, in
     vectors where addresses allow it; one that does not is walked element by element.
     """
     strided = by_layout(stage, slots, "strided")
+    numbers = index_values(stage, slots, rank)
     if not strided:
-        return ""
+        return numbers
     declared = walk = ""
     for slot in strided:
         cpp = DTYPES[stage.inputs[slot].dtype].cpp
@@ -273,11 +297,11 @@ def strided_loads(stage: Stage, slots: Sequence[int], rank: int, aligned: bool) 
     rows = "".join(f"  {line}\n" for line in loads.splitlines() if not line.startswith("  Vec<"))
     left = f"  const {kind} left = ({kind})s.size[{rank - 1}] - i{rank - 1};  // of this row\n"
     if aligned:
-        return left + loads
+        return numbers + left + loads
     return (
-        f"{left}{declared}  if (left >= V) {{\n{rows}  }} else {{\n"
+        f"{numbers}{left}{declared}  if (left >= V) {{\n{rows}  }} else {{\n"
         f"#pragma unroll\n    for (int k = 0; k < V; ++k) {{\n{walk}"
-        f"      {_next_index(rank, kind)}\n    }}\n  }}\n"
+        f"      {next_index(rank, kind)}\n    }}\n  }}\n"
     )
 
 
@@ -295,7 +319,7 @@ def element_values(stage: Stage, slots: Sequence[int]) -> str:
     """Name element k of every loaded vector."""
     return "".join(
         f"    const {DTYPES[stage.inputs[slot].dtype].cpp} x{slot} = e{slot}.at[k];\n"
-        for layout in ("linear", "strided")
+        for layout in ("linear", "strided", "index")
         for slot in by_layout(stage, slots, layout)
     )
 
@@ -305,10 +329,27 @@ def fixed_values(stage: Stage, slots: Sequence[int]) -> str:
     return "".join(load_text(stage, slot) for slot in by_layout(stage, slots, "fixed"))
 
 
-def program_text(program: Program, store: str, indent: str = "  ") -> str:
-    """Write a program's statements; `store` takes each result's number `at` and its `value`."""
+def stored_element(stage: Stage, at: int, plain: str, index: str = "i") -> str:
+    """Write where element i of output `at` goes: `plain`, or along the output's own strides."""
+    output = stage.outputs[at]
+    if not output.strides:
+        return plain.format(at=at)
+    cpp = DTYPES[output.dtype].cpp
+    kind = index_type(stage)
+    offset = " + ".join(
+        f"(long long){index}{axis} * ({kind})s.ystep{at}[{axis}]" for axis in range(len(stage.dims))
+    )
+    return f"*reinterpret_cast<{cpp}*>(reinterpret_cast<char*>(s.y{at}) + ({offset}))"
+
+
+def program_text(program: Program, store: str | Sequence[str], indent: str = "  ") -> str:
+    """Write a program's statements.
+
+    `store` takes each result's number `at` and its `value`; or one such text a result.
+    """
     values: dict[int, str] = {}
     lines = [indent[2:] + line for line in statements(program, values)]
     for at, value in enumerate(program.results):
-        lines.append(indent + store.format(at=at, value=values[value]) + "\n")
+        form = store if isinstance(store, str) else store[at]
+        lines.append(indent + form.format(at=at, value=values[value]) + "\n")
     return "".join(lines)

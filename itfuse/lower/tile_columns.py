@@ -14,10 +14,9 @@ import dataclasses
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.accumulator import item_dtype, item_functions, item_struct
+from itfuse.lower.accumulator import FRESH, item_dtype, item_functions, item_struct
 from itfuse.lower.cpp import prelude, struct_text
 from itfuse.lower.rows import (
-    FRESH,
     SHUFFLES,
     arrays,
     base,
@@ -354,7 +353,9 @@ def _quad(stage: Stage, aligned: bool) -> str:
         "                                    int begin, long long size, long long there) {\n",
         f"  Row lane_of[{LANES}];\n"
         f"#pragma unroll\n  for (int w = 0; w < {LANES}; ++w) lane_of[w] = nothing();\n",
-        f"#pragma unroll 2\n  for (long long step = begin; step < size; step += "
+        # Two steps in flight where accumulators are small: more registers would spill.
+        f"#pragma unroll {2 if item_dtype(stage.combine).itemsize <= 4 else 1}\n"
+        f"  for (long long step = begin; step < size; step += "
         f"{THREADS * LANES}) {{\n",
         f"#pragma unroll\n    for (int w = 0; w < {LANES}; ++w) {{\n",
         "      if (step + w < size) {\n",

@@ -10,7 +10,7 @@ import numpy as np
 
 from itfuse.dtypes import DTYPES
 from itfuse.lower import numbers
-from itfuse.lower.accumulator import item_dtype, item_functions, item_struct
+from itfuse.lower.accumulator import FRESH, FROM_LANE, item_dtype, item_functions, item_struct
 from itfuse.lower.cpp import (
     comment,
     index_text,
@@ -35,37 +35,6 @@ from itfuse.lower.tile import (
 )
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS
 from itfuse.plan.stages import Stage, fields
-
-_SHUFFLE = """\
-template <typename T> __device__ __forceinline__ T from_lane(T v, int distance) {
-  return (T)__shfl_down_sync(0xffffffffu, (int)v, distance);
-}
-template <> __device__ __forceinline__ float from_lane(float v, int distance) {
-  return __shfl_down_sync(0xffffffffu, v, distance);
-}
-template <> __device__ __forceinline__ double from_lane(double v, int distance) {
-  return __shfl_down_sync(0xffffffffu, v, distance);
-}
-template <> __device__ __forceinline__ unsigned from_lane(unsigned v, int distance) {
-  return __shfl_down_sync(0xffffffffu, v, distance);
-}
-template <> __device__ __forceinline__ long long from_lane(long long v, int distance) {
-  return __shfl_down_sync(0xffffffffu, v, distance);
-}
-template <> __device__ __forceinline__ unsigned long long from_lane(unsigned long long v,
-                                                                    int distance) {
-  return __shfl_down_sync(0xffffffffu, v, distance);
-}
-"""
-
-_FRESH = """\
-// What other blocks of this launch wrote: from the second-level cache, which all of them share.
-template <typename T> __device__ __forceinline__ T fresh(const T* p) {
-  typedef typename Raw<sizeof(T)>::type raw;
-  const raw bits = __ldcg(reinterpret_cast<const raw*>(p));
-  return *reinterpret_cast<const T*>(&bits);
-}
-"""
 
 _BLOCK_TREE = f"""\
 // Combines the values of a warp; the result is its first thread's.
@@ -130,9 +99,9 @@ def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
         prelude(stage),
         access(aligned),
         ROW if stage.strided else "",
-        _SHUFFLE,
+        FROM_LANE,
         numbers.SHUFFLES if complex_values else "",
-        _FRESH,
+        FRESH,
         numbers.FRESH if complex_values else "",
         item_struct(stage.combine),
         item_functions(stage.combine),
@@ -186,11 +155,11 @@ def _unroll(stage: Stage) -> int:
     Eight of one float32 input measured best (docs/performance.md); index maps need the registers.
     """
     slots = stage.element.slots
-    if by_layout(stage, slots, "strided"):
+    if stage.strided or by_layout(stage, slots, "gathered"):
         return 1
-    dtypes = [stage.inputs[slot].dtype for slot in by_layout(stage, slots, "linear")]
-    step = _lanes(stage) * sum(np.dtype(dtype).itemsize for dtype in dtypes)
-    return max(1, min(8, 128 // max(step, 1)))
+    if any(np.dtype(one.dtype).itemsize > 8 for one in stage.combine):
+        return 2  # a vector of complex128 is four loads already
+    return 8 if len(by_layout(stage, slots, "linear")) <= 2 else 4
 
 
 def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
@@ -214,8 +183,12 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
     ])  # fmt: skip
     finish_loads = single_index(stage, stage.finish.slots)
     finish_loads += "".join(load_text(stage, slot) for slot in stage.finish.slots)
+    # Accumulators of more than 16 bytes, or of one complex128, need more than half of them.
+    members = [np.dtype(name).itemsize for name, _ in fields(stage.combine)]
+    blocks = 1 if sum(members) > 16 or max(members) > 8 else 2
     return "".join([
-        f'extern "C" __global__ void __launch_bounds__({THREADS}, 2) SYMBOL(const State s) {{\n',
+        f'extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) '
+        "SYMBOL(const State s) {\n",
         f"  constexpr int V = {lanes};\n",
         "  Item whole = identity();\n",
         f"  const int rounds = s.n < {LARGE} ? 1 : {LARGE_LEAF // LEAF};\n",

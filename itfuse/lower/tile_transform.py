@@ -16,10 +16,13 @@ from itfuse.lower.tile import (
     ROW,
     TileKernel,
     access,
+    copied_index,
     element_values,
     fixed_values,
     needs_of,
+    next_index,
     program_text,
+    stored_element,
     strided_loads,
     vector_loads,
 )
@@ -52,9 +55,7 @@ def lower_transform(stage: Stage, name: str, aligned: bool) -> TileKernel:
         comment(stage.element, "y{at}"),
         f'extern "C" __global__ void __launch_bounds__({BLOCK}, 4) {symbol}(const State s) {{\n',
         f"  constexpr int V = {vector};\n",
-        _BEGIN[index_type(stage)] if aligned else _BEGIN_ANYWHERE.replace(
-            "FIRST", DTYPES[stage.outputs[0].dtype].cpp
-        ),
+        _BEGIN[index_type(stage)] if aligned else _begin_anywhere(stage),
         _vectors(stage, state, aligned),
         "}\n",
     ])  # fmt: skip
@@ -76,8 +77,7 @@ _BEGIN = {
 
 _BEGIN_ANYWHERE = f"""\
   // Elements before the first aligned vector of the first output.
-  const unsigned long long place = reinterpret_cast<unsigned long long>(s.y0);
-  const long long ahead = (-place & (sizeof(FIRST) * V - 1)) / sizeof(FIRST);
+  const long long ahead = AHEAD;
   const long long head = ahead < s.n ? ahead : s.n;
   const long long vectors = (s.n - head) / V;
   if (blockIdx.x == 0) {{
@@ -91,11 +91,27 @@ _BEGIN_ANYWHERE = f"""\
 """
 
 
+def _begin_anywhere(stage: Stage) -> str:
+    ahead = "0"
+    plain = [at for at, output in enumerate(stage.outputs) if not output.strides]
+    if plain:
+        size = f"sizeof({DTYPES[stage.outputs[plain[0]].dtype].cpp})"
+        address = f"reinterpret_cast<unsigned long long>(s.y{plain[0]})"
+        ahead = f"(-{address} & ({size} * V - 1)) / {size}"
+    return _BEGIN_ANYWHERE.replace("AHEAD", ahead)
+
+
+def _stores(stage: Stage, plain: str, index: str = "i") -> list[str]:
+    return [
+        stored_element(stage, at, plain, index) + " = {value};" for at in range(len(stage.outputs))
+    ]
+
+
 def one_function(stage: Stage, state: StateLayout) -> str:
     """Write the transform of a single element, for the ends."""
     loads = "".join(load_text(stage, slot) for slot in state.slots)
     index = index_text(stage, state.rank)
-    body = program_text(stage.element, "s.y{at}[i] = {value};")
+    body = program_text(stage.element, _stores(stage, "s.y{at}[i]"))
     return (
         "__device__ __forceinline__ void one(const State& s, const long long i) {\n"
         f"{index}{loads}{body}}}\n"
@@ -104,17 +120,26 @@ def one_function(stage: Stage, state: StateLayout) -> str:
 
 def _vectors(stage: Stage, state: StateLayout, aligned: bool) -> str:
     """Write the work of one thread: load vectors, compute, store vectors."""
-    outputs = [DTYPES[output.dtype].cpp for output in stage.outputs]
+    outputs = [
+        (at, DTYPES[output.dtype].cpp)
+        for at, output in enumerate(stage.outputs)
+        if not output.strides
+    ]
+    # Where an output has strides of its own, each element is stored at indices walked along.
+    apart = len(outputs) < len(stage.outputs)
+    kind = index_type(stage)
     return "".join([
         vector_loads(stage, state.slots, "begin"),
         fixed_values(stage, state.slots),
         index_text(stage, state.rank, "begin"),
+        copied_index(state.rank, kind, "j") if apart else "",
         strided_loads(stage, state.slots, state.rank, aligned),
-        *(f"  Vec<{cpp}, V> o{at};\n" for at, cpp in enumerate(outputs)),
+        *(f"  Vec<{cpp}, V> o{at};\n" for at, cpp in outputs),
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         element_values(stage, state.slots),
-        program_text(stage.element, "o{at}.at[k] = {value};", "    "),
+        program_text(stage.element, _stores(stage, "o{at}.at[k]", "j"), "    "),
+        f"    {next_index(state.rank, kind, 'j')}\n" if apart else "",
         "  }\n",
         *(f"  store(s.y{at} + begin, o{at}, is_aligned<{cpp}, V>(s.y{at} + begin));\n"
-          for at, cpp in enumerate(outputs)),
+          for at, cpp in outputs),
     ])  # fmt: skip

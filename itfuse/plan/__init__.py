@@ -1,4 +1,4 @@
-"""The pipeline on one page: expressions -> simplified -> fused -> chosen -> verified plan."""
+"""The pipeline on one page: expressions -> simplified -> views -> fused -> chosen -> verified."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from itfuse.config import setting
+from itfuse.config import option, setting
 from itfuse.errors import NeedsBuffer
 from itfuse.expr import Node
 from itfuse.ops import INPUT
-from itfuse.plan.fuse import fuse
+from itfuse.plan.fuse import Layouts, fuse
 from itfuse.plan.primitives import choose
 from itfuse.plan.simplify import simplify
 from itfuse.plan.stages import Input, Instr, Note, Output, Plan, Program, Stage
 from itfuse.plan.verify import verify
+from itfuse.plan.views import push_views
 from itfuse.wording import text, toposort
 
-STEPS = ("simplify", "fuse", "choose")
+STEPS = ("simplify", "views", "fuse", "choose")
 
 
 _RECENT = 512
@@ -25,19 +26,21 @@ _recent: OrderedDict[Any, Plan] = OrderedDict()
 _recent_lock = threading.Lock()
 
 
-def cached_plan(roots: tuple[Node, ...], device: str, max_passes: int | None) -> Plan:
+def cached_plan(
+    roots: tuple[Node, ...], device: str, max_passes: int | None, layouts: Layouts = ()
+) -> Plan:
     """Return `make_plan` of these very nodes, remembered: the last 512 plans are kept.
 
     Nodes hold no data, so that a remembered plan keeps no array alive.
     """
-    limit = max_passes if max_passes is not None else setting("max_passes")
-    key = (roots, device, limit, setting("strategy"))
+    limit = option("max_passes", max_passes)
+    key = (roots, device, limit, setting("strategy"), layouts)
     with _recent_lock:
         plan = _recent.get(key)
         if plan is not None:
             _recent.move_to_end(key)
             return plan
-    plan = make_plan(roots, device=device, max_passes=max_passes)
+    plan = make_plan(roots, device=device, max_passes=max_passes, layouts=layouts)
     with _recent_lock:
         _recent[key] = plan
         if len(_recent) > _RECENT:
@@ -52,6 +55,7 @@ def make_plan(
     strategy: str | None = None,
     max_passes: int | None = None,
     until: str | None = None,
+    layouts: Layouts = (),
 ) -> Plan:
     """Plan the passes that compute `roots`.
 
@@ -65,6 +69,8 @@ def make_plan(
         The settings of the same names, by default from `itf.config`.
     until : str, optional
         Stop after this one of `STEPS`, to see what the planner has by then.
+    layouts : tuple, optional
+        For each root the byte strides of the array to write it to, None for row-major order.
 
     Returns
     -------
@@ -75,21 +81,28 @@ def make_plan(
     ------
     NeedsBuffer
         If the plan has more passes than `max_passes` allows.
+    ConfigError, ValueError
+        If an option is not valid.
     """
+    if until is not None and until not in STEPS:
+        raise ValueError(f"until={until!r}: expected one of {', '.join(STEPS)}")
+    limit = option("max_passes", max_passes)
+    wish = option("strategy", strategy)
     asked = roots
     roots = simplify(roots)
     if until == "simplify":
         return Plan((), (), (), device, roots)
-    stages, results, notes = fuse(roots)
+    roots = push_views(roots)
+    if until == "views":
+        return Plan((), (), (), device, roots)
+    stages, results, notes = fuse(roots, layouts)
     if until == "fuse":
-        return Plan(tuple(stages), tuple(results), tuple(notes), device, roots)
+        return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts)
     engine = "cpu" if device == "cpu" else "cuda"
-    wish = strategy or setting("strategy")
     for number, stage in enumerate(stages):
         stages[number], why = choose(stage, number, engine, wish)
         notes += why
-    plan = verify(Plan(tuple(stages), tuple(results), tuple(notes), device, roots))
-    limit = max_passes if max_passes is not None else setting("max_passes")
+    plan = verify(Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts))
     if limit is not None and plan.passes > limit:
         raise NeedsBuffer(_too_many(asked, plan, limit))
     return plan

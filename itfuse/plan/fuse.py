@@ -9,14 +9,15 @@ left on the device.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from itfuse.dtypes import accumulator
 from itfuse.expr import Node, Shape
-from itfuse.ops import INPUT
-from itfuse.plan.index import inner_step
+from itfuse.ops import INPUT, RESHAPE
+from itfuse.plan.index import contiguous_strides, grouped, inner_step
 from itfuse.plan.late import Group, When, timetable
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage, fields
 from itfuse.plan.write import Inputs, Spot, Writer
@@ -56,8 +57,16 @@ class _Late:
         return own.row and (own.time, own.group) == (when.time, when.group)
 
 
-def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], list[Note]]:
-    """Return (stages, results, notes) for `roots`."""
+Layouts = tuple[tuple[int, ...] | None, ...]
+
+
+def fuse(
+    roots: tuple[Node, ...], layouts: Layouts = ()
+) -> tuple[list[Stage], list[tuple[int, int]], list[Note]]:
+    """Return (stages, results, notes) for `roots`.
+
+    `layouts` holds for each root the byte strides to write it in, or None for row-major order.
+    """
     order = toposort(roots)
     late = _Late(order)
     notes: list[Note] = []
@@ -70,11 +79,15 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
     for s, nodes in enumerate(outputs):
         for o, node in enumerate(nodes):
             place.setdefault(node, (s, o))
+    results = _results(roots, outputs)
+    layout = dict(zip(results, layouts, strict=True)) if layouts else {}
     stages = []
     for s, one in enumerate(passes):
+        wanted = [layout.get((s, o)) for o in range(len(outputs[s]))]
         earlier = {node: spot for node, spot in place.items() if node in late and home[node] < s}
         own = [node for node in order if node in late and home[node] == s]
-        stages.append(_build(one, order, outputs[s], earlier, late, own=own))
+        stages.append(_build(one, order, outputs[s], earlier, late, own=own, layouts=wanted))
+    said: dict[Node, str] = {}  # a text walks its expression, so each is written once
     for s, stage in enumerate(stages):
         if stage.size_class and stage.size_class[0] == "walk":
             again = (
@@ -86,15 +99,17 @@ def fuse(roots: tuple[Node, ...]) -> tuple[list[Stage], list[tuple[int, int]], l
             if i.kind == "carried" and isinstance(i.source, tuple):
                 value = outputs[i.source[0]][i.source[1]]
                 reason = _reason(passes[s], late)
+                if value not in said:
+                    said[value] = text(value, names)
                 notes.append(
                     Note(
                         "needs-result",
                         f"pass {s + 1} waits for pass {i.source[0] + 1}: "
                         f"{'every element' if i.layout == 'fixed' else 'every row'} needs "
-                        f"{text(value, names)}{reason}",
+                        f"{said[value]}{reason}",
                     )
                 )
-    return stages, _results(roots, outputs), list(dict.fromkeys(notes))
+    return stages, results, list(dict.fromkeys(notes))
 
 
 def _reason(one: _Pass, late: _Late) -> str:
@@ -153,7 +168,8 @@ def _collect(
     for root in roots:
         if root not in late:
             group = late.when[root].group
-            wanted.append(("transform" if group is None else "rows", root, root.shape, group))
+            shape = root.srcs[0].shape if root.op is RESHAPE else root.shape
+            wanted.append(("transform" if group is None else "rows", root, shape, group))
 
     passes: list[_Pass] = []
     for primitive, member, shape, group in wanted:
@@ -266,11 +282,12 @@ def _build(
     late: _Late,
     *,
     own: list[Node],
+    layouts: Sequence[Shape | None] = (),
 ) -> Stage:
     """Write a pass as a stage.
 
     `earlier` says where late values of earlier passes were left; `own` are its row values, operands
-    first.
+    first; `layouts` the byte strides of outputs that are not in row-major order.
     """
     written = tuple(Output(node.dtype.name, node.shape, node) for node in outputs)
     if one.primitive == "rows":
@@ -279,7 +296,16 @@ def _build(
     writer = Writer(inputs, earlier)
     if one.primitive == "transform":
         element = writer.program([writer.write(node) for node in outputs])
-        frozen, dims, _ = inputs.freeze()
+        maps = []
+        if any(layout is not None for layout in layouts):
+            maps = [_over(one.shape, *pair) for pair in zip(outputs, layouts, strict=True)]
+        frozen, dims, _, steps = inputs.freeze(maps)
+        written = tuple(
+            output
+            if strides == contiguous_strides(dims, output.node.dtype.itemsize)
+            else replace(output, strides=strides)
+            for output, strides in zip(written, steps or [()] * len(written), strict=True)
+        )
         return Stage("transform", element, (), None, frozen, written, one.shape, dims)
     combine, heads, slots = _combines(one.reductions())
     element = writer.program([_wide(writer, node) for node in heads])
@@ -288,13 +314,23 @@ def _build(
     for node, slot in slots.items():
         writer.offers[node] = Instr("combined", (), of[slot][0], slot)
     finish = writer.program([writer.write(node, ()) for node in outputs])
-    frozen, dims, _ = inputs.freeze()
+    frozen, dims, *_ = inputs.freeze()
     return Stage("reduce", element, combine, finish, frozen, written, one.shape, dims)
 
 
 def _wide(writer: Writer, node: Node) -> int:
     """Write what is combined: a narrow float in a wider one; the finish rounds it once."""
     return writer.cast(writer.write(node), accumulator(node.dtype.name))
+
+
+def _over(domain: Shape, node: Node, strides: Shape | None) -> Shape:
+    """Return byte strides of a result over its pass's domain, which may split its axes."""
+    if strides is None:
+        return contiguous_strides(domain, node.dtype.itemsize)
+    steps = [0] * len(domain)
+    for row, stride in zip(grouped(node.shape, domain), strides, strict=True):
+        steps = [a + b * stride for a, b in zip(steps, row.steps, strict=True)]
+    return tuple(steps)
 
 
 def _combines(reductions: list[Node]) -> tuple[tuple[Combine, ...], list[Node], dict[Node, int]]:
@@ -351,7 +387,7 @@ def _rows(
             for node in made:
                 slot[node] = len(slot)
         phases.append(Phase(element, combine, finish))
-    frozen, dims, kept = inputs.freeze()
+    frozen, dims, kept, _ = inputs.freeze()
     *before, end = phases
     values = tuple(slot[output.node] for output in written[len(elements) :])
     primitive = "rows"

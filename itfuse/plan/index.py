@@ -4,8 +4,138 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from itfuse.expr import Shape
+
+
+@dataclass(frozen=True)
+class Form:
+    """An affine function of an index: `offset` + the sum of `steps[axis] * index[axis]`."""
+
+    offset: int
+    steps: tuple[int, ...]
+    label: str = field(default="", compare=False)
+
+    def __add__(self, other: Form) -> Form:
+        steps = tuple(a + b for a, b in zip(self.steps, other.steps, strict=True))
+        return Form(self.offset + other.offset, steps)
+
+    def __mul__(self, factor: int) -> Form:
+        return Form(self.offset * factor, tuple(step * factor for step in self.steps))
+
+    def bounds(self, domain: Shape) -> tuple[int, int]:
+        """Return the least and the greatest value over a domain that is not empty."""
+        low = high = self.offset
+        for size, step in zip(domain, self.steps, strict=True):
+            reach = (size - 1) * step
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        return low, high
+
+
+@dataclass(frozen=True)
+class Map:
+    """Where a view reads its operand: one row for each axis of the operand.
+
+    Attributes
+    ----------
+    rows : tuple of Form or int
+        The place along an axis: a `Form` of the view's index, or k for the value of the view's
+        index expression k (its source k + 1), which is a place in range.
+    label : str
+        What the user wrote, as a template: `{0}[1:]`. No part of the map's identity.
+    """
+
+    rows: tuple[Form | int, ...]
+    label: str = field(default="", compare=False)
+
+
+def constant(value: int, rank: int) -> Form:
+    """Return the form that is `value` everywhere."""
+    return Form(value, (0,) * rank)
+
+
+def along(axis: int, rank: int, offset: int = 0, step: int = 1) -> Form:
+    """Return the form `offset + step * index[axis]`."""
+    return Form(offset, (0,) * axis + (step,) + (0,) * (rank - axis - 1))
+
+
+def unravel(form: Form, domain: Shape, shape: Shape) -> list[Form] | None:
+    """Split row-major places of `shape` into one affine place for each axis.
+
+    Parameters
+    ----------
+    form : Form
+        The place, as a function of the index of `domain`.
+    domain, shape : tuple of int
+        Sizes; `shape` has no axis of one element.
+
+    Returns
+    -------
+    list of Form, or None
+        None where the places of some axis are not affine over the domain.
+
+    Examples
+    --------
+    >>> unravel(Form(0, (3, 1)), (2, 3), (2, 3)) == [Form(0, (1, 0)), Form(0, (0, 1))]
+    True
+    >>> unravel(Form(0, (1,)), (6,), (2, 3)) is None
+    True
+    """
+    if 0 in domain:
+        return [constant(0, len(domain)) for _ in shape]
+    # One element moves nowhere, whatever its step is.
+    rests = [step if size > 1 else 0 for size, step in zip(domain, form.steps, strict=True)]
+    offset = form.offset
+    rows = []
+    for stride, size in zip(contiguous_strides(shape, 1), shape, strict=True):
+        place, offset = divmod(offset, stride)
+        steps = []
+        for at, rest in enumerate(rests):
+            step = abs(rest) // stride * (1 if rest > 0 else -1)
+            rests[at] -= step * stride
+            steps.append(step)
+        row = Form(place, tuple(steps))
+        low, high = row.bounds(domain)
+        if low < 0 or high >= size:
+            return None
+        rows.append(row)
+    return rows
+
+
+def finer(form: Form, domain: Shape, shape: Shape) -> Shape | None:
+    """Return `domain` with one axis split in two where `form` crosses an axis of `shape`.
+
+    The split keeps the row-major order. None where no split lies on such a border.
+    """
+    borders = [stride for stride in reversed(contiguous_strides(shape, 1)) if stride > 1]
+    for border in borders:
+        for axis, (size, step) in enumerate(zip(domain, form.steps, strict=True)):
+            if not step or border % step:
+                continue
+            inner = border // abs(step)
+            if 1 < inner < size and size % inner == 0:
+                return (*domain[:axis], size // inner, inner, *domain[axis + 1 :])
+    return None
+
+
+def grouped(shape: Shape, domain: Shape) -> tuple[Form, ...]:
+    """Return the place along each axis of `shape` over a finer `domain` of the same elements."""
+    if not domain:
+        return tuple(Form(0, ()) for _ in shape)
+    rank = len(domain)
+    rows = []
+    at = 0
+    for size in shape:
+        end, total = at + 1, domain[at]
+        while total != size:
+            total *= domain[end]
+            end += 1
+        steps = [0] * rank
+        steps[at:end] = contiguous_strides(domain[at:end], 1)
+        rows.append(Form(0, tuple(steps)))
+        at = end
+    return tuple(rows)
 
 
 def aligned_strides(shape: Shape, strides: Sequence[int], domain: Shape) -> tuple[int, ...]:

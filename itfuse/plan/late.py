@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from itfuse.expr import Memory, Node, Shape
-from itfuse.ops import INPUT
+from itfuse.ops import GATHER, INPUT, RESHAPE, STRIDED
+from itfuse.plan.index import Form
 
 ON_CHIP = 1 << 17
 """Elements of a row that one pass may walk several times: up to 2**15 in registers, from there on
@@ -113,7 +114,7 @@ def timetable(order: Iterable[Node]) -> tuple[dict[Node, When], dict[Node, str]]
     why: dict[Node, str] = {}
     across: set[Node] = set()  # reads an array whose elements lie apart along the last axis
     for node in order:
-        if node.op is INPUT and _lies_across(node):
+        if node.op in (INPUT, STRIDED) and _lies_across(node):
             across.add(node)
         if any(src in across for src in node.srcs) and not node.op.reduces:
             across.add(node)
@@ -121,7 +122,11 @@ def timetable(order: Iterable[Node]) -> tuple[dict[Node, When], dict[Node, str]]
         now = [
             when[src] for src in node.srcs if when[src].time == time and when[src].group is not None
         ]
-        if node.op.reduces:
+        if node.op is RESHAPE:  # of a root: it only names the result's shape
+            when[node] = when[node.srcs[0]]
+        elif node.op in (STRIDED, GATHER) and when[node.srcs[0]].group is not None:
+            when[node] = When(time + 1)  # reads what a pass has left
+        elif node.op.reduces:
             when[node] = _reduction(node, time, now)
         elif now:
             when[node] = _mixed(node, time, now, node in across, why)
@@ -131,9 +136,13 @@ def timetable(order: Iterable[Node]) -> tuple[dict[Node, When], dict[Node, str]]
 
 
 def _lies_across(node: Node) -> bool:
-    if not isinstance(node.arg, Memory):
+    if isinstance(node.arg, Memory):
+        strides = node.arg.strides
+    elif isinstance(node.arg, Form):
+        strides = node.arg.steps
+    else:
         return False
-    steps = [abs(t) for size, t in zip(node.shape, node.arg.strides, strict=True) if size > 1 and t]
+    steps = [abs(t) for size, t in zip(node.shape, strides, strict=True) if size > 1 and t]
     return len(steps) > 1 and steps[-1] > min(steps[:-1])
 
 

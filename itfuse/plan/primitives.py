@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
-from itfuse.plan.stages import Note, Stage
+from itfuse.plan.stages import Note, Stage, fields
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,44 @@ def _not_on_pointers(stage: Stage) -> str:
         if stage.inputs[stage.element.instrs[0].slot].layout != "linear":
             return "its input is not contiguous"
         return ""
+    if _not_in_order(stage):
+        return _not_in_order(stage)
     arrays = [i for i in stage.inputs if i.layout != "fixed"]
     if len(stage.outputs) != 1:
         return f"it has {len(stage.outputs)} outputs and cuda.compute's transform one"
-    if any(i.layout == "strided" for i in arrays):
+    if any(i.layout != "linear" for i in arrays):
         return "an input is not contiguous over the domain"
     if not 1 <= len(arrays) <= 2:
         return f"it has {len(arrays)} array inputs and cuda.compute's transforms one or two"
+    return ""
+
+
+def _not_in_order(stage: Stage) -> str:
+    strided = any(o.strides for o in stage.outputs)
+    return "an output is not contiguous over the domain" if strided else ""
+
+
+def _not_by_rows(stage: Stage) -> str:
+    moved = [i.dtype for i in stage.inputs if i.kind != "scalar"]
+    moved += [o.dtype for o in stage.outputs]
+    for phase in stage.phases:
+        moved += [name for name, _ in fields(phase.combine)]
+        moved += phase.finish.result_dtypes if phase.finish else ()
+    for name in dict.fromkeys(moved):
+        if DTYPES[name].part or DTYPES[name].narrow:
+            return (
+                f"row and column kernels take no {name} yet; .astype(...) a materialized operand, "
+                "or reduce the whole array"
+            )
+    return _computed_places(stage)
+
+
+def _computed_places(stage: Stage) -> str:
+    if any(i.layout in ("index", "gathered") for i in stage.inputs):
+        return (
+            "row programs have no kernel for numbers of the index and reads at computed places; "
+            "itf.materialize() that operand first"
+        )
     return ""
 
 
@@ -64,8 +96,8 @@ STRATEGIES: tuple[Strategy, ...] = (
              "one 16-byte vector a thread, any number of inputs and outputs"),
     Strategy("cub.pointers", "cuda", "transform", _not_on_pointers,
              "CUB vectorises plain pointers: one or two contiguous inputs, one output"),
-    Strategy("cub.iterator", "cuda", "transform", _never,
-             "any number of inputs, outputs and layouts through one TransformIterator"),
+    Strategy("cub.iterator", "cuda", "transform", _not_in_order,
+             "any number of inputs, outputs and input layouts through one TransformIterator"),
     Strategy("tile", "cuda", "reduce", _never,
              "one launch in the fixed order of docs/determinism.md, any number of results"),
     Strategy("cub.pointers", "cuda", "reduce", _not_on_pointers,
@@ -74,9 +106,9 @@ STRATEGIES: tuple[Strategy, ...] = (
              "any fused map before the reduction through one TransformIterator"),
     Strategy("blocks", "cpu", "transform", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "reduce", _never, "cache-sized blocks of NumPy"),
-    Strategy("tile", "cuda", "rows", _never,
+    Strategy("tile", "cuda", "rows", _not_by_rows,
              "whole rows on chip, each walked as often as the expression needs"),
-    Strategy("tile", "cuda", "columns", _never,
+    Strategy("tile", "cuda", "columns", _not_by_rows,
              "threads along the kept axes, in the same fixed order: nothing is transposed"),
     Strategy("blocks", "cpu", "rows", _never, "blocks of whole rows of NumPy"),
     Strategy("blocks", "cpu", "columns", _never, "blocks of whole rows of NumPy"),

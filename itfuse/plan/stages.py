@@ -25,8 +25,9 @@ class Instr:
     Attributes
     ----------
     op : str
-        A row of the op table, or `load` (element of input `slot`), `scalar` (runtime scalar
-        `slot`), `constant` (the integer `slot`), `position` (place of the element among those that
+        A row of the op table, or `load` (element of input `slot`), `gather` (element of input
+        `slot` at the byte offset that its operand gives), `scalar` (runtime scalar `slot`),
+        `constant` (the integer `slot`), `position` (place of the element among those that
         are reduced together), `combined` (field `slot` of what the phase combined) or `row` (value
         `slot` of the row, from an earlier phase).
     args : tuple of int
@@ -53,7 +54,7 @@ class Program:
     @property
     def slots(self) -> tuple[int, ...]:
         """Stage inputs that the program reads, in slot order."""
-        return tuple(sorted({i.slot for i in self.instrs if i.op in ("load", "scalar")}))
+        return tuple(sorted({i.slot for i in self.instrs if i.op in ("load", "scalar", "gather")}))
 
     @property
     def result_dtypes(self) -> tuple[str, ...]:
@@ -114,13 +115,14 @@ class Input:
     Attributes
     ----------
     kind : str
-        `array`; `scalar`, a runtime value in the state block; or `carried`, one element that an
-        earlier stage left on the device.
+        `array`; `iota`, a number made from the index; `scalar`, a runtime value in the state
+        block; or `carried`, what an earlier stage left on the device.
     dtype : str
         Dtype of an element.
     layout : str
         `linear`: element i of the domain lies at place i; `fixed`: one element serves all;
-        `strided`: an index map over the stage's `dims`.
+        `strided`: an index map over the stage's `dims`; `index`: the same map of an iota, whose
+        value is the place itself; `gathered`: read where the program says.
     source : Node or (int, int)
         The leaf, or (stage, output) of a carried value. Not part of the key.
     strides : tuple of int
@@ -134,7 +136,10 @@ class Input:
         For `strided`: the axis of `dims`, not the last, along which it is contiguous, if both are
         long enough to be worth turning squares of it.
     moves : tuple of bool
-        For `strided`: whether it moves along each of the stage's `dims`.
+        For `strided` and `index`: whether it moves along each of the stage's `dims`.
+    offset : int
+        Bytes from the source's first element to the first one read; the first number of an iota.
+        Not part of the key.
     """
 
     kind: str
@@ -146,20 +151,41 @@ class Input:
     inner: int | None = None
     turned: int | None = None
     moves: tuple[bool, ...] = ()
+    offset: int = 0
 
     @property
     def bytes(self) -> int:
         """Bytes that must be read from memory; a scalar travels with the launch."""
-        return 0 if self.kind == "scalar" else self.elements * np.dtype(self.dtype).itemsize
+        made = self.kind in ("scalar", "iota")
+        return 0 if made else self.elements * np.dtype(self.dtype).itemsize
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the place follows from an index along each of the stage's `dims`."""
+        return self.layout in ("strided", "index")
 
 
 @dataclass(frozen=True)
 class Output:
-    """One array that a stage writes, C-contiguous; `node` is the expression it holds."""
+    """One array that a stage writes.
+
+    Attributes
+    ----------
+    dtype : str
+        Dtype of an element.
+    shape : tuple of int
+        Its shape.
+    node : Node
+        The expression it holds.
+    strides : tuple of int
+        Step in bytes along each of the stage's `dims` where element i of the domain does not lie
+        at place i; else empty. Only whether it is empty is part of the key.
+    """
 
     dtype: str
     shape: Shape
     node: Node
+    strides: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -279,7 +305,7 @@ class Stage:
                 self.combine,
                 self.finish,
                 tuple((i.kind, i.dtype, i.layout, i.inner, i.turned, i.moves) for i in self.inputs),
-                tuple(o.dtype for o in self.outputs),
+                tuple(o.dtype if not o.strides else o.dtype + " strided" for o in self.outputs),
                 len(self.dims) if self.strided else 1,
                 self.wide,
                 *((self.kept, self.before, self.written, self.size_class) if self.by_rows else ()),
@@ -288,15 +314,31 @@ class Stage:
 
     @property
     def strided(self) -> bool:
-        """Whether any input needs the index map."""
-        return any(i.layout == "strided" for i in self.inputs)
+        """Whether any input or output needs the index map."""
+        return any(i.mapped for i in self.inputs) or any(o.strides for o in self.outputs)
 
     @property
     def wide(self) -> bool:
         """Whether indices need 64 bits: 2**31 elements, or as many bytes from one to the next."""
-        steps = [abs(step) for i in self.inputs if i.layout == "strided" for step in i.strides]
+        steps = [abs(step) for i in self.inputs if i.mapped for step in i.strides]
+        steps += [abs(step) for o in self.outputs for step in o.strides]
         # A margin for the last block, whose threads count past the end.
         return max([self.size + (1 << 16), *steps]) >= 1 << 31
+
+    @cached_property
+    def dividers(self) -> tuple[int, ...]:
+        """A multiplier and then a shift for each of `dims`: n // d is n * multiplier >> shift.
+
+        Of n below 2**31: with l the bits of d - 1, the multiplier is 2**(31 + l) / d rounded up and
+        the shift 31 + l (Granlund and Montgomery, Division by Invariant Integers, 1994). The shift
+        is kept less the 32 bits that taking the high half of the product shifts by.
+        """
+        lengths = [max(1, (size - 1).bit_length()) for size in self.dims]
+        multipliers = [
+            -(-(1 << (31 + bits)) // max(size, 2))
+            for size, bits in zip(self.dims, lengths, strict=True)
+        ]
+        return (*multipliers, *(bits - 1 for bits in lengths))
 
     @property
     def size(self) -> int:
@@ -305,12 +347,36 @@ class Stage:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of every array input, each counted once, also where it is read in two ways."""
-        most: dict[object, int] = {}
+        """Bytes of every array input, each counted once.
+
+        An array read in several places counts no more than all of it, or than lies between the
+        first and the last element read.
+        """
+        of: dict[object, list[Input]] = {}
         for i in self.inputs:
-            if i.kind != "scalar":
-                most[i.source] = max(most.get(i.source, 0), i.bytes)
-        return sum(most.values())
+            of.setdefault(i.source, []).append(i)
+        return sum(
+            min(sum(i.bytes for i in inputs), self._reach(inputs))
+            if len(inputs) > 1
+            else inputs[0].bytes
+            for inputs in of.values()
+        )
+
+    def _reach(self, inputs: list[Input]) -> int:
+        """Return the bytes from the first element that `inputs` read to the last."""
+        source = inputs[0].source
+        if not isinstance(source, Node):
+            return sum(i.bytes for i in inputs)
+        whole = source.size * source.dtype.itemsize
+        if any(i.layout == "gathered" for i in inputs):
+            return whole
+        ends: list[int] = []
+        for i in inputs:
+            steps = zip(self.dims, i.strides or (0,) * len(self.dims), strict=True)
+            reach = [(size - 1) * step for size, step in steps]
+            ends += [i.offset + sum(r for r in reach if r < 0)]
+            ends += [i.offset + sum(r for r in reach if r > 0) + source.dtype.itemsize]
+        return min(whole, max(ends) - min(ends))
 
     @property
     def bytes_written(self) -> int:
@@ -349,6 +415,13 @@ class Plan:
         What was not fused, and why.
     device : str
         `cpu`, `cuda:0`, ..., or `none`.
+    roots : tuple of Node
+        The expressions as the stages compute them.
+    asked : tuple of Node
+        The same as the user wrote them.
+    layouts : tuple
+        For each root the byte strides of the array that it is written to, None for row-major
+        order; empty if that is all of them.
     """
 
     stages: tuple[Stage, ...]
@@ -356,6 +429,8 @@ class Plan:
     notes: tuple[Note, ...]
     device: str
     roots: tuple[Node, ...] = field(repr=False, default=())
+    asked: tuple[Node, ...] = field(repr=False, default=())
+    layouts: tuple[tuple[int, ...] | None, ...] = field(repr=False, default=())
 
     @property
     def passes(self) -> int:

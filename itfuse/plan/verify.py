@@ -27,11 +27,15 @@ def _check_program(
 ) -> None:
     for at, instr in enumerate(program.instrs):
         _demand(all(arg < at for arg in instr.args), f"{where}: value used before it is made")
-        if instr.op in ("load", "scalar"):
+        if instr.op in ("load", "scalar", "gather"):
             _demand(0 <= instr.slot < len(stage.inputs), f"{where}: no input {instr.slot}")
             source = stage.inputs[instr.slot]
             _demand(source.dtype == instr.dtype, f"{where}: input {instr.slot} is {source.dtype}")
             _demand((source.kind == "scalar") == (instr.op == "scalar"), f"{where}: wrong load")
+            gathered = source.layout == "gathered"
+            _demand(gathered == (instr.op == "gather"), f"{where}: wrong gather")
+            offsets = [program.instrs[arg].dtype for arg in instr.args]
+            _demand(offsets == ["int64"] * gathered, f"{where}: a place is no int64")
         elif instr.op == "combined":
             _demand(given[instr.slot] == instr.dtype, f"{where}: wrong accumulator")
         elif instr.op == "row":
@@ -50,7 +54,7 @@ def _single(stage: Stage, where: str) -> tuple[str, ...]:
     _check_program(stage.element, stage, where)
     made = stage.element.result_dtypes
     if stage.primitive != "reduce":
-        _demand(all(o.shape == stage.shape for o in stage.outputs), f"{where}: shapes")
+        _demand(all(o.size == stage.size for o in stage.outputs), f"{where}: shapes")
         return made
     given = tuple(name for name, _ in fields(stage.combine))
     _demand(made == given, f"{where}: accumulators")

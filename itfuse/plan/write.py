@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from itfuse.expr import Memory, Node, Shape
-from itfuse.ops import CONSTANT, INPUT, POSITION, SCALAR
-from itfuse.plan.index import contiguous_strides, inner_step, merge_axes, turned_axis
+from itfuse.ops import CONSTANT, GATHER, INPUT, IOTA, POSITION, RESHAPE, SCALAR, STRIDED
+from itfuse.plan.index import Form, contiguous_strides, inner_step, merge_axes, turned_axis
 from itfuse.plan.late import Places
 from itfuse.plan.stages import Input, Instr, Program
 
@@ -34,14 +38,35 @@ class Inputs:
         self.rows: list[tuple[str, str, Node | Spot]] = []  # kind, dtype, source
         self.maps: list[tuple[int, ...] | None] = []
         self.few: list[bool] = []
+        self.offsets: list[int] = []
+        self.counts: list[int] = []  # elements that a gather reads at most, else 0
         self.slot: dict[object, int] = {}
 
     def array(self, node: Node, places: Places | None) -> int:
         """Return the slot of a leaf; `places` is how its axes follow the domain's."""
+        # But not in 0-d: an epilogue, which has no index, reads such ones too.
+        few = node.size <= 1 and node.shape == self.domain and node.shape != ()
+        if isinstance(node.arg, Form):
+            steps = self._steps(node.shape, node.arg.steps, places)
+            offset, name = node.arg.offset, node.dtype.name
+            if node.op is IOTA:
+                return self._add("iota", node, name, steps, False, offset)
+            return self._add("array", node.srcs[0], name, steps, few, offset)
         assert isinstance(node.arg, Memory)
         steps = self._steps(node.shape, node.arg.strides, places)
-        few = node.size <= 1 and node.shape == self.domain
         return self._add("array", node, node.dtype.name, steps, few)
+
+    def gathered(self, node: Node, spot: Spot | None) -> int:
+        """Return the slot of what a gather reads: an array, or what an earlier pass left."""
+        source = node.srcs[0] if spot is None else spot
+        self._append("gathered", node.dtype.name, source, None, False)
+        self.counts[-1] = min(math.prod(node.shape), node.srcs[0].size)
+        return len(self.rows) - 1
+
+    def left(self, node: Node, spot: Spot, places: Places | None) -> int:
+        """Return the slot of a view (`strided`) of what an earlier pass leaves at `spot`."""
+        steps = self._steps(node.shape, node.arg.steps, places)
+        return self._add("carried", spot, node.dtype.name, steps, False, node.arg.offset)
 
     def carried(self, node: Node, spot: Spot, places: Places | None) -> int:
         """Return the slot of a value that an earlier pass leaves at `spot`."""
@@ -68,13 +93,20 @@ class Inputs:
                 steps[len(steps) - at if axis_of is None else axis_of[at]] = step
         return tuple(steps)
 
-    def _add(
-        self, kind: str, source: Node | Spot, dtype: str, steps: tuple[int, ...], few: bool
+    def _add(  # noqa: PLR0917  # what makes an input
+        self,
+        kind: str,
+        source: Node | Spot,
+        dtype: str,
+        steps: tuple[int, ...],
+        few: bool,
+        offset: int = 0,
     ) -> int:
-        key = (source, steps)
+        key = (source, steps, offset)
         if key not in self.slot:
             self.slot[key] = len(self.rows)
             self._append(kind, dtype, source, steps, few)
+            self.offsets[-1] = offset
         return self.slot[key]
 
     def _append(
@@ -83,13 +115,27 @@ class Inputs:
         self.rows.append((kind, dtype, source))
         self.maps.append(steps)
         self.few.append(few)
+        self.offsets.append(0)
+        self.counts.append(0)
 
-    def freeze(self) -> tuple[tuple[Input, ...], Shape, int]:
-        """Return the inputs, the merged domain, and how many of its axes are kept."""
+    def freeze(
+        self, written: Sequence[Shape] = ()
+    ) -> tuple[tuple[Input, ...], Shape, int, list[Shape]]:
+        """Return the inputs, the merged domain, how many of its axes are kept, and outputs' steps.
+
+        `written` holds for each output its byte strides over the domain. If there are any, the
+        axes go in the order of the first: a transform may walk its domain as it likes.
+        """
         moving = [steps for steps in self.maps if steps is not None]
+        count = len(moving)
         kept = 0
+        domain = self.domain
+        if written:
+            order = sorted(range(len(domain)), key=lambda axis: -abs(written[0][axis]))
+            domain = tuple(domain[axis] for axis in order)
+            moving = [tuple(one[axis] for axis in order) for one in (*moving, *written)]
         if self.axes is None:
-            dims, merged = merge_axes(self.domain, moving)
+            dims, merged = merge_axes(domain, moving)
         else:
             dims, merged = (), [() for _ in moving]
             for part in ([a for a in range(len(self.domain)) if a not in self.axes], self.axes):
@@ -98,12 +144,26 @@ class Inputs:
                 more, steps = merge_axes(sizes, [tuple(one[a] for a in part) for one in moving])
                 dims += more
                 merged = [a + b for a, b in zip(merged, steps, strict=True)]
-        of = iter(merged)
+        of = iter(merged[:count])
         made = tuple(
-            _input(row, dims, None if steps is None else next(of), few)
-            for row, steps, few in zip(self.rows, self.maps, self.few, strict=True)
+            self._input(at, dims, None if steps is None else next(of))
+            for at, steps in enumerate(self.maps)
         )
-        return made, dims, kept
+        return made, dims, kept, merged[count:]
+
+    def _input(self, at: int, dims: Shape, strides: Shape | None) -> Input:
+        kind, dtype, source = self.rows[at]
+        if kind == "gathered":
+            kind = "carried" if isinstance(source, tuple) else "array"
+            return Input(kind, dtype, "gathered", source, (), self.counts[at])
+        if kind == "iota":
+            assert strides is not None
+            moves = tuple(map(bool, strides))
+            return Input(
+                kind, dtype, "index", source, strides, 0, moves=moves, offset=self.offsets[at]
+            )
+        made = _input(self.rows[at], dims, strides, self.few[at])
+        return replace(made, offset=self.offsets[at]) if self.offsets[at] else made
 
 
 def _input(
@@ -172,7 +232,16 @@ class Writer:
             elif node in self.stop:
                 slot = self.inputs.carried(node, self.stop[node], places)
                 self.at[key] = self.emit(Instr("load", (), dtype, slot))
-            elif node.op is INPUT:
+            elif node.op is RESHAPE:
+                self.at[key] = self._value(node.srcs[0], places)
+            elif node.op is STRIDED and node.srcs[0] in self.stop:
+                slot = self.inputs.left(node, self.stop[node.srcs[0]], places)
+                self.at[key] = self.emit(Instr("load", (), dtype, slot))
+            elif node.op is GATHER:
+                slot = self.inputs.gathered(node, self.stop.get(node.srcs[0]))
+                at = self._value(node.srcs[1], places)
+                self.at[key] = self.emit(Instr("gather", (at,), dtype, slot))
+            elif node.op in (INPUT, STRIDED, IOTA):
                 slot = self.inputs.array(node, places)
                 self.at[key] = self.emit(Instr("load", (), dtype, slot))
             elif node.op is CONSTANT:
@@ -216,5 +285,12 @@ class Writer:
                     continue
                 stack.append((node, True))
                 if node not in self.stop and node not in self.offers:
-                    stack.extend((src, False) for src in reversed(node.srcs) if src not in seen)
+                    stack.extend((src, False) for src in _operands(node) if src not in seen)
         return order
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    """Return what a program computes before `node`, last first: not the array it reads."""
+    if node.op is STRIDED:
+        return ()
+    return node.srcs[1:] if node.op is GATHER else node.srcs[::-1]

@@ -79,8 +79,11 @@ template <typename F> __device__ __forceinline__ itf_complex<F> itf_expm1(itf_co
 """
 
 LOG1P = """
+// Near zero |1 + z| is 1 and its logarithm would be lost.
 template <typename F> __device__ __forceinline__ itf_complex<F> itf_log1p(itf_complex<F> z) {
-  return {log(hypot(z.re + 1, z.im)), atan2(z.im, z.re + 1)};
+  const bool small = fabs(z.re) < F(0.5) && fabs(z.im) < F(0.5);
+  const F size = small ? log1p(z.re * (2 + z.re) + z.im * z.im) / 2 : log(hypot(z.re + 1, z.im));
+  return {size, atan2(z.im, z.re + 1)};
 }
 """
 
@@ -289,7 +292,7 @@ __device__ __forceinline__ itf_complex<F> itf_power(itf_complex<F> a, itf_comple
 
 FUNCTIONS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "exp": ("itf_exp({0})", (EXP,), 6),
-    "exp2": ("itf_exp(itf_scaled({0}, ({F})0.6931471805599453))", (EXP, LOG), 400),
+    "exp2": ("itf_exp(itf_scaled({0}, ({F})0.6931471805599453))", (EXP, LOG), 40),
     "expm1": ("itf_expm1({0})", (EXPM1,), 8),
     "log": ("itf_log({0})", (LOG,), 6),
     "log2": ("itf_scaled(itf_log({0}), ({F})1.4426950408889634)", (LOG,), 8),

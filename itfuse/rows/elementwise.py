@@ -25,7 +25,8 @@ template <typename H> __device__ __forceinline__ H itf_next(H like, float a, flo
 
 SPACING = """
 template <typename F> __device__ __forceinline__ F itf_spacing(F a) {
-  return a - a != 0 ? a - a : nextafter(a, a < 0 ? -F(INFINITY) : F(INFINITY)) - a;
+  const F infinity = (F)__int_as_float(0x7f800000);
+  return a - a != 0 ? a - a : nextafter(a, a < 0 ? -infinity : infinity) - a;
 }
 """
 HALF_SPACING = """
@@ -128,40 +129,42 @@ def _pieces(which: int) -> Any:
     return rule
 
 
-_MAX = "({0} >= {1} || {1} != {1}) ? {0} : {1}"
-_MIN = "({0} <= {1} || {1} != {1}) ? {0} : {1}"
+_MAX = "({0} > {1} || {1} != {1}) ? {0} : {1}"
+_MIN = "({0} < {1} || {1} != {1}) ? {0} : {1}"
 
 UFUNCS: tuple[dict[str, Any], ...] = (
     dict(name="reciprocal", arity=1, doc="1 / x; integers divide as integers.",
          numpy=np.reciprocal,
          cpp={"f": "__{p}div_rn(({A})1, {0})", "c": "itf_reciprocal({0})", "b": "{0}",
-              # What C leaves open is what NumPy's machines give.
-              "*": "{0} == 0 ? ({T})(({W})1 << (sizeof({W}) * 8 - 1)) : {0} == 1 ? ({T})1 : "
-                   "{0} + 1 == 0 ? ({T})(({W})0 - 1) : ({T})0"},
+              # Of zero: what C leaves open is what NumPy's machines give.
+              "i": "{0} == 0 ? ({T})(({W})1 << (sizeof({W}) * 8 - 1)) : {0} == 1 ? ({T})1 : "
+                   "{0} == -1 ? ({T})-1 : ({T})0", "u": "({T})({0} == 1)"},
          helper={"c": (complex_cpp.RECIPROCAL,)}),
     dict(name="fabs", arity=1, doc="Absolute value, as a float.", numpy=np.fabs,
          cpp={"f": "fabs{s}({0})"}),
     dict(name="fmax", arity=2, doc="The greater; the other where one is NaN.", numpy=np.fmax,
-         cpp={"f": _MAX, "*": "{0} > {1} ? {0} : {1}",
+         cpp={"f": _MAX, "float16": _MAX.replace(">", ">="), "*": "{0} > {1} ? {0} : {1}",
               "c": "(itf_nan({1}) || {0} >= {1}) ? {0} : {1}"}),
     dict(name="fmin", arity=2, doc="The lesser; the other where one is NaN.", numpy=np.fmin,
-         cpp={"f": _MIN, "*": "{0} < {1} ? {0} : {1}",
+         cpp={"f": _MIN, "float16": _MIN.replace("<", "<="), "*": "{0} < {1} ? {0} : {1}",
               "c": "(itf_nan({1}) || {0} <= {1}) ? {0} : {1}"}),
     dict(name="nextafter", arity=2, doc="The next number after x1 towards x2.",
          numpy=np.nextafter,
          cpp={"f": "nextafter{s}({0}, {1})", "float16": "itf_next(itf_half(), {0}, {1})",
-              "bfloat16": "itf_next(itf_bfloat(), {0}, {1})"},
+              "bfloat16": "{0} == {1} ? {1} : (float)itf_next(itf_bfloat(), {0}, {1})"},
          helper={"float16": (NEXT,), "bfloat16": (NEXT,)}),
     dict(name="spacing", arity=1, doc="Distance to the next number away from zero.",
          numpy=np.spacing,
          cpp={"f": "itf_spacing({0})", "float16": "itf_half_spacing({0})",
-              "bfloat16": "{0} - {0} != 0 ? itf_bfloat({0} - {0}) : itf_bfloat((float)itf_next("
-                          "itf_bfloat(), {0}, {0} < 0 ? -INFINITY : INFINITY) - {0})"},
+              "bfloat16": "{0} - {0} != 0 ? {0} - {0} : (float)itf_next(itf_bfloat(), {0}, "
+                          "copysignf(__int_as_float(0x7f800000), {0})) - {0}"},
          helper={"f": (SPACING,), "float16": (HALF_SPACING,), "bfloat16": (NEXT,)}),
     dict(name="logaddexp", arity=2, doc="log(exp(x1) + exp(x2)), without overflow.",
-         numpy=np.logaddexp, cpp={"f": "itf_logaddexp({0}, {1})"}, helper=LOGADDEXP, ulp=4),
+         numpy=np.logaddexp, cpp={"f": "itf_logaddexp({0}, {1})"}, helper=LOGADDEXP, ulp=4,
+         scale=1.0),
     dict(name="logaddexp2", arity=2, doc="log2(2**x1 + 2**x2), without overflow.",
-         numpy=np.logaddexp2, cpp={"f": "itf_logaddexp2({0}, {1})"}, helper=LOGADDEXP2, ulp=4),
+         numpy=np.logaddexp2, cpp={"f": "itf_logaddexp2({0}, {1})"}, helper=LOGADDEXP2, ulp=4,
+         scale=1.0),
     dict(name="heaviside", arity=2, doc="0 below zero, 1 above, the second operand at zero.",
          numpy=np.heaviside,
          cpp={"f": "{0} != {0} ? {0} : {0} == 0 ? {1} : {0} < 0 ? ({T})0 : ({T})1"}),

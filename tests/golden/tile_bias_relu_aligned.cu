@@ -69,6 +69,7 @@ __device__ __forceinline__ void row(Vec<T, V>& to, const char* p, long long step
 }
 struct State {
   long long size[2];
+  unsigned divider[4];  // multipliers, then shifts
   const float* x0;
   float k1;
   const float* x2;
@@ -78,10 +79,11 @@ struct State {
   long long n;
 };
 __device__ __forceinline__ void one(const State& s, const long long i) {
-  unsigned rest = (unsigned)i;
-  int i1 = rest % (unsigned)s.size[1];
-  rest /= (unsigned)s.size[1];
-  int i0 = rest;
+  unsigned rest = (unsigned)(i);
+  const unsigned d1 = (unsigned)(((unsigned long long)rest * s.divider[1]) >> 32) >> s.divider[3];
+  int i1 = (int)(rest - d1 * (unsigned)s.size[1]);
+  rest = d1;
+  int i0 = (int)rest;
   const float x0 = s.x0[i];
   const float x2 = *reinterpret_cast<const float*>(reinterpret_cast<const char*>(s.x2) + ((long long)i1 * (int)s.step2[1]));
   const float v2 = __fmul_rn(s.k1, x0);  // multiply(s.k1, x0)
@@ -100,10 +102,11 @@ extern "C" __global__ void __launch_bounds__(128, 4) bias_relu_aligned_transform
   }
   Vec<float, V> e0;
   load(e0, s.x0 + begin, is_aligned<float, V>(s.x0 + begin));
-  unsigned rest = (unsigned)begin;
-  int i1 = rest % (unsigned)s.size[1];
-  rest /= (unsigned)s.size[1];
-  int i0 = rest;
+  unsigned rest = (unsigned)(begin);
+  const unsigned d1 = (unsigned)(((unsigned long long)rest * s.divider[1]) >> 32) >> s.divider[3];
+  int i1 = (int)(rest - d1 * (unsigned)s.size[1]);
+  rest = d1;
+  int i0 = (int)rest;
   const int left = (int)s.size[1] - i1;  // of this row
   Vec<float, V> e2;
   row<1>(e2, reinterpret_cast<const char*>(s.x2) + ((long long)i1 * (int)s.step2[1]),

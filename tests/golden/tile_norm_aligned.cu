@@ -55,8 +55,7 @@ template <> __device__ __forceinline__ unsigned from_lane(unsigned v, int distan
 template <> __device__ __forceinline__ long long from_lane(long long v, int distance) {
   return __shfl_down_sync(0xffffffffu, v, distance);
 }
-template <> __device__ __forceinline__ unsigned long long from_lane(unsigned long long v,
-                                                                    int distance) {
+template <> __device__ __forceinline__ unsigned long long from_lane(unsigned long long v, int distance) {
   return __shfl_down_sync(0xffffffffu, v, distance);
 }
 // What other blocks of this launch wrote: from the second-level cache, which all of them share.

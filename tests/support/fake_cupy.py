@@ -256,6 +256,13 @@ def _modules() -> dict[str, Any]:
             "cuda.bindings.driver": bindings}  # fmt: skip
 
 
+def _forget(name: str) -> None:
+    """Let the next import make a module anew: `from package import module` asks the package."""
+    package, _, own = name.rpartition(".")
+    if sys.modules.pop(name) is getattr(sys.modules.get(package), own, None):
+        delattr(sys.modules[package], own)
+
+
 @contextlib.contextmanager
 def installed() -> Iterator[Any]:
     """Make `cuda:0` this device, and return the stand-in for the module `cupy`."""
@@ -267,7 +274,7 @@ def installed() -> Iterator[Any]:
     before = {name: module for name, module in sys.modules.items()
               if name.startswith(own) and name not in keep}  # fmt: skip
     for name in before:
-        del sys.modules[name]
+        _forget(name)
     probe, engines, cubin = cuda._probe, dict(cuda._engines), nvrtc.cubin
     made = _modules()
     sys.modules.update(made)
@@ -290,6 +297,6 @@ def installed() -> Iterator[Any]:
         cuda._engines.clear()
         cuda._engines.update(engines)
         for name in [name for name in sys.modules if name.startswith(own) and name not in keep]:
-            del sys.modules[name]
+            _forget(name)
         sys.modules.update(before)
         READY.clear()

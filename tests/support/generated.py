@@ -16,10 +16,12 @@ import numpy as np
 from itfuse import Array, engines
 from itfuse.cache import digest
 from itfuse.dtypes import DTYPES
+from itfuse.expr import Memory
 from itfuse.lower import lower_tile
 from itfuse.lower.cpp import Lowered, lower
 from itfuse.lower.tile import TileKernel
 from itfuse.plan import make_plan
+from itfuse.plan.fuse import Layouts
 from itfuse.plan.stages import Plan, Stage, fields
 from support.host_cpp import HostError, HostLibrary
 
@@ -27,10 +29,10 @@ GUARD = 64
 """Bytes on either side of a kernel's output that must stay as they are."""
 
 
-def plan_for(strategy: str, *expressions: Array) -> Plan:
+def plan_for(strategy: str, *expressions: Array, layouts: Layouts = ()) -> Plan:
     """Plan expressions over host or placeholder arrays as the cuda engine would."""
     roots = tuple(one._node for one in expressions)
-    return make_plan(roots, device="cuda:0", strategy=strategy)
+    return make_plan(roots, device="cuda:0", strategy=strategy, layouts=layouts)
 
 
 def unit(sources: Iterable[str]) -> str:
@@ -68,10 +70,13 @@ class HostEngine:
                 sources += [t.source + f"ITF_HOST_LAUNCH({t.symbol}, State)\n" for t in variants]
         self.library = HostLibrary(unit(sources))
 
-    def run(self, plan: Plan, *expressions: Array) -> tuple[Any, ...]:
+    def run(self, plan: Plan, *expressions: Array, out: Any = None) -> tuple[Any, ...]:
         """Return the results of `plan`, which was made for these expressions."""
         data = {node: array for one in expressions for node, array in one._data.items()}
-        return engines.run(plan, data, engine=self)
+        return engines.run(plan, data, out, engine=self)
+
+    def memory(self, array: Any) -> Memory:
+        return Memory("cuda:0", array.ctypes.data, array.strides)
 
     def build_key(self) -> tuple[Any, ...]:
         return ("host", str(self.library.path))
@@ -125,10 +130,11 @@ class HostEngine:
         extra = (partial.ctypes.data, finished.ctypes.data) if tile.partial else ()
         for fill, shift in ((0xA5, 0), (0x5A, 1)):
             partial[:] = fill
-            rooms = [np.full(out.nbytes + 3 * GUARD, fill, "u1") for out in outputs]
+            spans = [_span(out) for out in outputs]
+            rooms = [np.full(high - low + 3 * GUARD, fill, "u1") for low, high in spans]
             starts = [
-                GUARD + -room.ctypes.data % 16 + shift * out.itemsize
-                for room, out in zip(rooms, outputs, strict=True)
+                GUARD + -room.ctypes.data % 16 + shift * out.itemsize - low
+                for room, out, (low, _) in zip(rooms, outputs, spans, strict=True)
             ]
             places = [room.ctypes.data + at for room, at in zip(rooms, starts, strict=True)]
             tile = variants[0] if variants[0].fits(stage, raw, places) else variants[1]
@@ -141,18 +147,29 @@ class HostEngine:
             if finished.any():
                 raise HostError(f"{tile.symbol} leaves its count at {finished.max()}")
             for room, start, out in zip(rooms, starts, outputs, strict=True):
-                end = start + out.nbytes
-                if (room[:start] != fill).any() or (room[end:] != fill).any():
+                placed = np.ndarray(out.shape, out.dtype, room, start, out.strides)
+                got = placed.copy()
+                bytes_of = np.ndarray((*out.shape, out.itemsize), "u1", room, start,
+                                      (*out.strides, 1))  # fmt: skip
+                bytes_of[...] = fill
+                if (room != fill).any():
                     raise HostError(f"{tile.symbol} writes outside its output\n{tile.source}")
-                got = room[start:end].view(out.dtype).reshape(out.shape)
                 if shift and got.tobytes() != out.tobytes():
                     raise HostError(f"{tile.symbol}: alignment or filling shows\n{tile.source}")
                 out[...] = got
 
 
+def _span(out: Any) -> tuple[int, int]:
+    """Return the first byte of an array and the one behind its last, from its first element."""
+    reach = [(n - 1) * step for n, step in zip(out.shape, out.strides, strict=True)]
+    if not out.size:
+        return 0, 0
+    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + out.itemsize
+
+
 def _addresses(stage: Stage, operands: list[Any]) -> list[Any]:
     return [
-        x.item() if source.kind == "scalar" else x.ctypes.data
+        x.item() if source.kind in ("scalar", "iota") else x.ctypes.data + source.offset
         for source, x in zip(stage.inputs, operands, strict=True)
     ]
 

@@ -99,12 +99,13 @@ static inline double __longlong_as_double(long long a) { return itf_host_bits<do
 
 // ---- special functions that <math.h> lacks: slow and accurate ----
 static inline double cyl_bessel_i0(double x) {
-  double term = 1.0, sum = 1.0;
-  for (int k = 1; k < 3000 && term > 1e-17 * sum && sum - sum == 0; ++k) {
-    term *= x / 2 / k * (x / 2 / k);
+  long double term = 1.0L, sum = 1.0L;
+  if (fabs(x) > 720) return INFINITY;
+  for (int k = 1; k < 3000 && term > 1e-20L * sum; ++k) {
+    term *= (long double)x / 2 / k * ((long double)x / 2 / k);
     sum += term;
   }
-  return x == x ? sum : x;
+  return x == x ? (double)sum : x;
 }
 static inline float cyl_bessel_i0f(float x) { return (float)cyl_bessel_i0((double)x); }
 static inline double erfinv(double y) {

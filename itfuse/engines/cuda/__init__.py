@@ -92,6 +92,11 @@ def status() -> tuple[str, bool, str, dict[str, str]]:
     return "cuda", not reason, reason, found
 
 
+def current() -> int:
+    """Return the number of CuPy's current device."""
+    return int(importlib.import_module("cupy").cuda.runtime.getDevice())
+
+
 def engine(device: str) -> Any:
     """Return the engine of `device`, such as `cuda:0`.
 
@@ -110,6 +115,13 @@ def engine(device: str) -> Any:
             module = importlib.import_module("itfuse.engines.cuda.launch")
             made = _engines.setdefault(device, module.CudaEngine(int(device.partition(":")[2])))
     return made
+
+
+def upload(array: Any, device: str) -> Any:
+    """Copy a NumPy array to a GPU."""
+    cupy = importlib.import_module("cupy")
+    with cupy.cuda.Device(int(device.partition(":")[2])):
+        return cupy.asarray(array)
 
 
 _cupy: Any = None

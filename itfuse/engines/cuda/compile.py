@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 from typing import Any
 
 from itfuse import disk
@@ -41,15 +42,28 @@ def versions() -> tuple[str, ...]:
 
 
 class Count:
-    """How often this process has compiled."""
+    """How often this process has compiled, with NVRTC or with cuda.compute."""
 
     compilations = 0
+    _lock = threading.Lock()
+
+    @classmethod
+    def add(cls) -> None:
+        """Count one more."""
+        with cls._lock:
+            cls.compilations += 1
 
 
-def _compile(source: str, arch: str, kind: str, **options: Any) -> bytes:
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "cubin": {"std": "c++17"},
+    "ltoir": {"std": "c++17", "relocatable_device_code": True, "link_time_optimization": True},
+}
+
+
+def _compile(source: str, arch: str, kind: str) -> bytes:
     core = _core()
-    wanted = core.ProgramOptions(arch=arch, std="c++17", **options)
-    Count.compilations += 1
+    wanted = core.ProgramOptions(arch=arch, **_OPTIONS[kind])
+    Count.add()
     try:
         return bytes(core.Program(source, "c++", options=wanted).compile(kind).code)
     except Exception as why:  # NVRTC's own error type is not public
@@ -61,9 +75,23 @@ def _compile(source: str, arch: str, kind: str, **options: Any) -> bytes:
         ) from None
 
 
-def _kept(source: str, arch: str, kind: str, **options: Any) -> bytes:
-    key = (FORMAT, kind, arch, sorted(options.items()), source)
-    return disk.compiled(key, versions(), lambda: _compile(source, arch, kind, **options))
+def _key(source: str, arch: str, kind: str) -> tuple[object, ...]:
+    return (FORMAT, kind, arch, sorted(_OPTIONS[kind].items()), source)
+
+
+def runs_on(arch: str) -> list[str]:
+    """Return the architectures whose machine code runs on `arch`, the best first.
+
+    CUDA's binary compatibility: code for a compute capability runs on later ones of the same major
+    number.
+
+    Examples
+    --------
+    >>> runs_on("sm_89")[:2], runs_on("sm_90")
+    (['sm_89', 'sm_88'], ['sm_90'])
+    """
+    number = int(arch.removeprefix("sm_"))
+    return [f"sm_{lower}" for lower in range(number, number - number % 10 - 1, -1)]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -75,15 +103,27 @@ def ltoir(source: str, arch: str) -> bytes:
     CompileError
         With the source and the compiler's log.
     """
-    return _kept(source, arch, "ltoir", relocatable_device_code=True, link_time_optimization=True)
+    return disk.compiled(
+        _key(source, arch, "ltoir"),
+        versions,
+        lambda: _compile(source, arch, "ltoir"),
+        final=False,
+    )
 
 
 def cubin(source: str, arch: str) -> bytes:
     """Compile kernels to machine code for `arch`, such as `sm_90`.
+
+    A loaded file's code for an earlier architecture is taken if `arch` can run it.
 
     Raises
     ------
     CompileError
         With the source and the compiler's log.
     """
-    return _kept(source, arch, "cubin")
+    return disk.compiled(
+        _key(source, arch, "cubin"),
+        versions,
+        lambda: _compile(source, arch, "cubin"),
+        instead=(_key(source, other, "cubin") for other in runs_on(arch)[1:]),
+    )

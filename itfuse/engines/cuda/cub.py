@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from typing import Any
 
 import cuda.compute as cc
@@ -98,18 +99,24 @@ class CubBuilt:
     compiled to is shared.
     """
 
-    def __init__(self, stage: Stage, lowered: Lowered, arch: str, capability: Any = None) -> None:
+    def __init__(
+        self, stage: Stage, lowered: Lowered, arch: str, capability: Sequence[int] | None = None
+    ) -> None:
         self.lowered = lowered
         self.arch = arch
-        self.capability = capability
-        # Serialized builds differ from process to process; what they were made of does not.
-        self._key = (FORMAT, "cub", arch, repr(stage.key.parts), lowered.source)
+        self.capability = None if capability is None else list(capability)
+        targets = [arch] if capability is None else [f"sm_{one}" for one in capability]
+        # Serialized builds differ from process to process; what they were made of does not. They
+        # are read only by the cuda-cccl that wrote them.
+        self._key = (FORMAT, "cub", _CCCL, targets, repr(stage.key.parts), lowered.source)
+        self._code = b""
+        self._empty: list[tuple[StatefulOp, str]] = []
         self._local = threading.local()
         self._local.call = self._build(stage)
 
     def serialize(self) -> bytes:
         """Return the compiled algorithm as bytes."""
-        return bytes(cc.serialize(self._local.call.algorithm))
+        return self._code
 
     def __call__(
         self, stage: Stage, operands: list[int], outputs: list[int], stream: int, allocate: Any
@@ -146,23 +153,36 @@ class CubBuilt:
             ) from why
 
     def algorithm(self, make: Callable[[], Any]) -> Any:
-        """Return the algorithm that `make` builds, or the one that was kept."""
+        """Return the algorithm that `make` builds, or the one that was kept.
+
+        None where it was kept, and is for architectures that were named: nothing runs here then.
+        """
         made: list[Any] = []
 
         def build() -> bytes:
+            for op, source in self._empty:
+                op.fill(nvrtc.ltoir(source, self.arch))
+            nvrtc.Count.add()
             made.append(make())
             return bytes(cc.serialize(made[0]))
 
-        blob = disk.compiled(self._key, nvrtc.versions(), build)
-        return made[0] if made else cc.deserialize(blob)
+        if not self._code:
+            self._code = disk.compiled(self._key, nvrtc.versions, build)
+        self._empty.clear()
+        if made:
+            return made[0]
+        return None if self.capability else cc.deserialize(self._code)
 
     def op(self, role: str, state: bytes = b"") -> Any:
-        """Return the stage's function `role` with this state."""
+        """Return the stage's function `role` with this state; its code follows if it is needed."""
         function = self.lowered.functions[role]
-        code = nvrtc.ltoir(function.source, self.arch)
-        op = StatefulOp(ltoir=code, name=function.symbol, state=state, state_alignment=8)
+        op = StatefulOp(ltoir=b"", name=function.symbol, state=state, state_alignment=8)
         op.current = state
+        self._empty.append((op, function.source))
         return op
+
+
+_CCCL = metadata.version("cuda-cccl")
 
 
 class StatefulOp(RawOp):
@@ -173,6 +193,10 @@ class StatefulOp(RawOp):
     def get_state(self) -> bytes:
         """Return the state of this call."""
         return self.current  # type: ignore[no-any-return]
+
+    def fill(self, code: bytes) -> None:
+        """Give it its code, before anything is built with it."""
+        self._ltoir = code  # type: ignore[misc]  # RawOp's slot
 
 
 class Bound:

@@ -23,7 +23,7 @@ from itfuse.config import setting
 from itfuse.dtypes import DTYPES
 from itfuse.engines.cuda.scratch import is_capturing, keep
 from itfuse.engines.cuda.tile import Loaded, TileBuilt
-from itfuse.engines.ready import MISS, Argument, Ready
+from itfuse.engines.ready import MISS, Argument, Ready, made_by_planning
 from itfuse.expr import Node
 from itfuse.lower.tile import TileKernel
 from itfuse.ops import INPUT
@@ -62,14 +62,18 @@ class CudaReady(Ready):
             self._queue = _queue(self) if self.passes else None
 
     def __call__(
-        self, values: Sequence[Any], out: tuple[Any, ...] | None = None, stream: Any = None
+        self,
+        values: Sequence[Any],
+        out: tuple[Any, ...] | None = None,
+        stream: Any = None,
+        roots: Sequence[Node] | None = None,
     ) -> tuple[Any, ...]:
         """Queue one run; see `Ready`."""
         if out is None and stream is None and self._queue is not None:
             results: tuple[Any, ...] = self._queue(values)
             if results is not MISS:
                 return results
-        return super().__call__(values, out, stream)
+        return super().__call__(values, out, stream, roots)
 
     def run(self, values: Sequence[Any], given: dict[tuple[int, int], Any] | None) -> Any:
         """Queue one run where the device and the stream are current already."""
@@ -94,7 +98,11 @@ def _passes(ready: Ready) -> list[tuple[Stage, TileBuilt, Loaded, bool]]:
         built = getattr(wrapper, "built", None)
         if type(built) is not TileBuilt or stage.size == 0:
             return []
+        if any(o.strides for o in stage.outputs):
+            return []
         for i in stage.inputs:
+            if i.offset or i.kind == "iota" or (i.kind == "scalar" and made_by_planning(i.source)):
+                return []
             if i.kind == "scalar" and DTYPES[i.dtype].pack not in _PACKED:
                 return []
         if any(getattr(built.aligned.kernel, name) for name in _UNKNOWN):

@@ -46,7 +46,7 @@ class CudaBuilt:
         ):
             return
         raw = [
-            x.item() if i.kind == "scalar" else x.data.ptr
+            x.item() if i.kind in ("scalar", "iota") else x.data.ptr + i.offset
             for i, x in zip(stage.inputs, operands, strict=True)
         ]
         self.built(

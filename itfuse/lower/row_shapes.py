@@ -1,0 +1,174 @@
+"""How threads share rows, by the class of their length, and how their values combine."""
+
+from __future__ import annotations
+
+from itfuse.lower.accumulator import item_dtype
+from itfuse.plan.order import LANES, LEAF, THREADS, WARP, power
+from itfuse.plan.stages import Phase, Stage
+
+BLOCK = 128
+"""Threads of a block where a row belongs to one warp or less."""
+
+DEEP = 96
+"""Bytes of accumulators of a thread from which on its vectors are combined one by one."""
+
+ABREAST = 4
+"""Leaves of a row that does not fit registers which a block walks at once."""
+
+
+class RowShape:
+    """How threads share rows: the class of their length as C++."""
+
+    def __init__(self, kind: str, count: int, vectors: int = 1) -> None:
+        self.kind = kind
+        self.lanes = count // vectors if kind == "lanes" else WARP
+        """Lanes of a warp that share a row."""
+        of_leaf = LEAF // THREADS // LANES
+        self.vectors = {"lanes": vectors, "leaves": of_leaf, "walk": of_leaf}.get(kind, count)
+        self.leaves = {"leaves": count, "walk": ABREAST}.get(kind, 1)
+        self.apart = kind in ("lanes", "warp")  # each vector is a thread of the order
+        self.block = BLOCK if self.apart else THREADS * self.leaves
+        self.each = self.block // self.lanes if self.apart else 1
+        """Rows of a block."""
+
+    @property
+    def bounds(self) -> str:
+        """Launch bounds: asked for a few blocks, the compiler takes the registers it needs."""
+        return f"{self.block}, {2 if self.block <= THREADS else 1}"
+
+    def grid(self, stage: Stage) -> int:
+        """Return the blocks that cover the rows."""
+        return max(1, -(-stage.rows // self.each))
+
+    @property
+    def mine(self) -> str:
+        """Name this thread's row, and its first vector in it."""
+        if self.apart:
+            return (
+                f"  const int lane = threadIdx.x % {self.lanes};\n"
+                f"  const long long number = (long long)blockIdx.x * {self.each} + "
+                f"threadIdx.x / {self.lanes};\n"
+                "  const bool on = number < s.rows;\n"
+                "  const long long row = on ? number : 0;\n"
+            )
+        return (
+            f"  const int lane = threadIdx.x % {THREADS} + threadIdx.x / {THREADS} * "
+            f"{LEAF // LANES};\n  const bool on = true;\n  const long long row = blockIdx.x;\n"
+        )
+
+    @property
+    def vector(self) -> str:
+        """Name the first element of vector `u`, and how many elements are left from there."""
+        apart = self.lanes if self.apart else THREADS
+        start = f"base * {LEAF} + " if self.kind == "walk" else ""
+        return (
+            f"    const int j = {start}(lane + u * {apart}) * {LANES};\n"
+            "    const int left = on ? length - j : 0;\n"
+        )
+
+    def _lanes_tree(self, item: str, head: str, down: str) -> str:
+        """Write the tree of a row's lanes: first over each one's vectors, which are further apart.
+
+        Number u of lane l is thread l + u * lanes of the order.
+        """
+        return (
+            f"{head}({item} (&v)[{self.vectors}]) {{\n"
+            f"#pragma unroll\n  for (int apart = {self.vectors // 2}; apart > 0; apart /= 2) {{\n"
+            "#pragma unroll\n    for (int u = 0; u < apart; ++u) {\n"
+            f"      v[u] = combine(v[u], v[u + apart]);\n    }}\n  }}\n  {item} a = v[0];\n"
+            f"#pragma unroll\n  for (int distance = {self.lanes // 2}; distance > 0; "
+            f"distance /= 2) {{\n{down}  }}\n"
+            f"  return of_lane(a, (int)threadIdx.x % {WARP} / {self.lanes} * {self.lanes});\n}}\n"
+        )
+
+    def deep(self, phase: Phase, held: bool) -> bool:
+        """Whether a thread's vectors are combined one by one: their accumulators are many."""
+        size = item_dtype(phase.combine).itemsize if phase.combine else 0
+        return self.kind == "warp" and size * self.vectors > DEEP and not held
+
+    def tree(self, phase: Phase, q: int) -> str:
+        """Write the function that combines a row's values of all its threads."""
+        item = f"Item{q}"
+        head = f"__device__ __forceinline__ {item} row_combine"
+        down = "    a = combine(a, from_lane(a, distance));\n"
+        if self.apart:
+            if self.kind == "lanes":
+                return self._lanes_tree(item, head, down)
+            return _warp_tree(item, q, self.vectors) + (
+                f"__device__ __forceinline__ {item} warp_combine({item} a) {{\n"
+                f"#pragma unroll\n  for (int distance = {WARP // 2}; distance > 0; distance /= 2) "
+                f"{{\n{down}  }}\n  return a;\n}}\n"
+            )
+        if self.kind == "walk":
+            return _walk_tree(item, q, down)
+        warps = self.block // WARP
+        in_leaf = THREADS // WARP
+        return (
+            f"{head}({item} a) {{\n  __shared__ {item} of_warp[{warps}];\n"
+            f"#pragma unroll\n  for (int distance = {WARP // 2}; distance > 0; distance /= 2) {{\n"
+            f"{down}  }}\n"
+            f"  if (threadIdx.x % {WARP} == 0) of_warp[threadIdx.x / {WARP}] = a;\n"
+            "  __syncthreads();\n"
+            f"  const int lane = threadIdx.x % {WARP};\n"
+            f"  a = lane < {warps} ? of_warp[lane] : identity{q}();\n"
+            f"#pragma unroll\n  for (int distance = {in_leaf // 2}; distance > 0; distance /= 2) "
+            f"{{\n{down}  }}\n"
+            f"#pragma unroll\n  for (int distance = {in_leaf * power(self.leaves) // 2}; "
+            f"distance >= {in_leaf}; distance /= 2) {{\n{down}  }}\n"
+            "  return of_lane(a, 0);\n}\n"
+        )
+
+
+def _warp_tree(item: str, q: int, vectors: int) -> str:
+    """Write the tree of a warp's vectors: one tree for each over the lanes, then over the vectors.
+
+    Lanes exchange halves: at each of the first distances a lane gives away half of its values and
+    gets the partners of the others, which takes 12 shuffles of 8 values instead of 40. Afterwards
+    the bits of a lane that were exchanged say whose value it has.
+    """
+    count = power(vectors)
+    levels = count.bit_length() - 1
+    lines = [
+        f"__device__ __forceinline__ {item} row_combine({item} (&of)[{vectors}]) {{\n",
+        f"  const int lane = threadIdx.x % {WARP};\n  {item} v[{count}];\n",
+        f"#pragma unroll\n  for (int u = 0; u < {count}; ++u) "
+        f"v[u] = u < {vectors} ? of[u < {vectors} ? u : 0] : identity{q}();\n",
+    ]
+    for level in range(levels):
+        distance, half = WARP // 2 >> level, count // 2 >> level
+        lines.append(
+            f"#pragma unroll\n  for (int u = 0; u < {half}; ++u) {{\n"
+            f"    const bool upper = lane & {distance};\n"
+            f"    const {item} own = upper ? v[u + {half}] : v[u];\n"
+            f"    const {item} its = of_lane(upper ? v[u] : v[u + {half}], lane ^ {distance});\n"
+            "    v[u] = combine(upper ? its : own, upper ? own : its);\n  }\n"
+        )
+    lines.append(f"  {item} a = v[0];\n")
+    rest = [WARP // 2 >> level for level in range(levels, 5)]
+    over = [WARP // 2 >> level for level in range(levels)]
+    lines += [f"  a = combine(a, from_lane(a, {distance}));\n" for distance in rest + over]
+    lines.append("  return of_lane(a, 0);\n}\n")
+    return "".join(lines)
+
+
+def _walk_tree(item: str, q: int, down: str) -> str:
+    """Write how a block combines the leaves that it walks abreast, and in the end all leaves."""
+    warps, in_leaf = ABREAST * THREADS // WARP, THREADS // WARP
+    return (
+        f"__device__ __forceinline__ void leaf_combine({item} a, int base, {item}* leaf_of) {{\n"
+        f"  __shared__ {item} of_warp[{warps}];\n"
+        f"#pragma unroll\n  for (int distance = {WARP // 2}; distance > 0; distance /= 2) {{\n"
+        f"{down}  }}\n"
+        f"  if (threadIdx.x % {WARP} == 0) of_warp[threadIdx.x / {WARP}] = a;\n"
+        f"  __syncthreads();\n  if (threadIdx.x < {WARP}) {{\n"
+        "    a = of_warp[threadIdx.x];\n"
+        f"#pragma unroll\n    for (int distance = {in_leaf // 2}; distance > 0; distance /= 2) {{\n"
+        f"  {down}    }}\n"
+        f"    if (threadIdx.x % {in_leaf} == 0) leaf_of[base + threadIdx.x / {in_leaf}] = a;\n"
+        "  }\n  __syncthreads();\n}\n"
+        f"__device__ __forceinline__ {item} row_combine(const {item}* leaf_of, int leaves) {{\n"
+        f"  const int lane = threadIdx.x % {WARP};\n"
+        f"  {item} a = lane < leaves ? leaf_of[lane] : identity{q}();\n"
+        f"#pragma unroll\n  for (int distance = {WARP // 2}; distance > 0; distance /= 2) {{\n"
+        f"{down}  }}\n  return of_lane(a, 0);\n}}\n"
+    )
