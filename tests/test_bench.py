@@ -83,8 +83,13 @@ def test_every_form_of_a_case_is_its_meaning(case: Case, cpu: timing.CpuDevice) 
         assert case.suites in (("scan",), ("select",))  # what the library does not have yet
         return
     plan = itf.plan(*lazy)
-    assert plan.passes == 1
-    assert plan.bytes_moved == sum(x.nbytes for x in (*arrays.inputs, *got))
+    least = sum(x.nbytes for x in (*arrays.inputs, *got))
+    if any("do not stay on chip" in str(note) for note in plan.notes):
+        assert plan.passes <= 3 and case.inputs[0][1] > 65_536
+    elif "[::2]" in case.name:  # of the lines that are read whole the plan counts what is used
+        assert plan.passes == 1 and plan.bytes_moved < least
+    else:
+        assert plan.passes == 1 and plan.bytes_moved == least
 
 
 def test_every_suite_has_cases_and_every_case_a_suite() -> None:
@@ -288,13 +293,13 @@ def test_the_document(example: Report) -> None:
                             "packages", "settings", "ceiling", "rows", "notes", "ceilings",
                             "clocks", "absent", "lost", "command"]  # fmt: skip
     assert set(values["settings"]) == {"size", "asked_size", "dtype", "repeat", "seed", "cases",
-                                       "suites", "peers", "named"}  # fmt: skip
+                                       "suites", "peers", "named", "quick", "budget"}  # fmt: skip
     assert values["ceiling"]["gib_per_s"] == pytest.approx(7.8125)
     assert set(values["rows"][0]) == {
         "case", "meaning", "status", "message", "passes", "bytes_read", "bytes_written",
         "copy_bytes", "sets", "timings", "bytes_moved", "gib_per_s", "copy_gib_per_s",
         "share_of_ceiling", "speed_up", "suite", "dtype", "kind", "size", "least_bytes",
-        "unfused_passes", "unfused_bytes", "peers",
+        "unfused_passes", "unfused_bytes", "peers", "bars", "seconds",
     }  # fmt: skip
     assert values["rows"][0]["speed_up"] == pytest.approx(5)
     assert values["rows"][0]["timings"]["itfuse"] == {
@@ -357,13 +362,16 @@ def test_every_case_on_the_gpu(dtype: str) -> None:
     assert result.packages["cupy"] and result.device["name"]
 
 
+_STARTS = ("import", "first", "compile")
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("suite", [name for name in SUITES if name != "cpu"])
 def test_every_suite_on_the_gpu(suite: str) -> None:
     """Each suite small, beside every peer that is here: nothing of itfuse is wrong or fails."""
     device = timing.open_device("cuda")
     device.most_size = 1 << 20
-    cases = [case for case in of_suite(suite) if case.size <= 1 << 20]
+    cases = [case for case in of_suite(suite) if case.size <= 1 << 20 and not case.extra]
     peers = runner_peers.choose([])
     found = runner.start(device, cases, 1 << 20, "float32", 3, suites=(suite,), peers=peers)
     runner.run(device, cases, found, peers=peers)
@@ -372,10 +380,11 @@ def test_every_suite_on_the_gpu(suite: str) -> None:
     bad += [(row.case, row.status, row.message) for row in found.rows if row.status == "WRONG"]
     assert not bad
     faults = {(row.case, name): why for row in found.rows for name, why in row.failures.items()}
-    ours = ("cupy kernel", "CUDA C++", "cuda.compute", "cuda.compute iterator", "itf.fuse")
+    ours = ("cupy kernel", "CUDA C++", "cuda.compute", "cuda.compute iterator", "itf.fuse",
+            "itf.fuse, keywords", "itfuse, from arrays")  # fmt: skip
     assert not {at: why for at, why in faults.items() if at[1] in ours}
     timed = [row for row in found.rows if row.timings]
-    assert timed and all("cupy" in row.timings or row.case.startswith(("import", "first"))
+    assert timed and all("cupy" in row.timings or row.case.startswith(_STARTS)
                          or "cupy" in row.peers for row in timed)  # fmt: skip
 
 

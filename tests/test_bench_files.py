@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from itfuse.bench import charts, compare, export, page, plot, report, runner, svg, timing
 from itfuse.bench.app import app
+from itfuse.bench.case import Bar
 from itfuse.bench.result import Report, Row, Settings
 from itfuse.bench.timing import Timing
 
@@ -55,6 +56,7 @@ def full(example: Report) -> Report:
             copy_bytes=100, least_bytes=100),
         Row("broken", "np.nan", "FAILED", "Error: <b>&amp;", suite="apps"),
     ]  # fmt: skip
+    rows[0] = replace(rows[0], seconds=12.0, bars=(Bar(0.1), Bar(4.0, "cupy"), Bar(2.0, "torch")))
     settings = Settings(1 << 18, 1 << 18, "float32", 9, 7, ("article", "sizes"), ("all",))
     return replace(
         example, rows=rows, cases=[one.case for one in rows], engine="cuda", library="cupy",
@@ -86,6 +88,9 @@ def test_markdown(full: Report) -> None:
         line.count("|") - line.count("\\|") for line in text.splitlines() if "itfuse |" in line
     }
     assert widths <= {6, 10}
+    assert "| `sum(abs(x))` | at least 4x cupy | 3.00x | MISSED |" in text
+    assert "| `sum(abs(x))` | at least 0.1 of a copy | 1.000 | kept |" in text
+    assert "| `sum(abs(x))` | at least 2x torch | - | not measured |" in text
 
 
 def test_the_tables_of_a_comparison(full: Report) -> None:
@@ -94,6 +99,10 @@ def test_the_tables_of_a_comparison(full: Report) -> None:
     console.file, console.width = text, 130
     report.show(full, console)
     said = text.getvalue()
+    assert "bars: 1 of 2 kept, 1 not measured" in said
+    assert "MISSED sum(abs(x)): at least 4x cupy, found 3.00x" in said
+    assert "not measured for want of torch" in said
+    assert "took 12 s: article 12 s" in said
     assert "n/a cumsum(x) is not available: itfuse has no cumsum" in said
     assert "FAILED broken raised Error: <b>&amp;" in said
     assert "sum(abs(x)) by triton: WRONG: element 3" in said
@@ -254,7 +263,8 @@ def test_every_output_of_a_run(tmp_path: Path) -> None:
     values = json.loads((tmp_path / "r.json").read_text())
     assert values["settings"]["suites"] == ["article", "scan"]
     assert values["settings"]["peers"] == ["itfuse", "numpy"]
-    assert {one["case"] for one in values["rows"]} == {"sum(abs(x))", "cumsum(x)", "cumsum(x*x)"}
+    scans = {"cumsum(x)", "cumsum(x*x)", "cumsum(x*x) at 2**20", "cumsum(x*x) at 2**24"}
+    assert {one["case"] for one in values["rows"]} == {"sum(abs(x))", *scans}
     assert "--suite article,scan --peer 'itfuse,numpy'" in values["command"]
     assert "sum(abs(x))" in (tmp_path / "r.csv").read_text()
     assert "### scan" in (tmp_path / "r.md").read_text()
@@ -284,8 +294,8 @@ def test_what_cannot_be_written_is_rescued(tmp_path: Path, monkeypatch: pytest.M
     folder.mkdir()
     run = runner.run
 
-    def run_and_lose_the_folder(*arguments: Any) -> None:
-        run(*arguments)
+    def run_and_lose_the_folder(*arguments: Any, **named: Any) -> None:
+        run(*arguments, **named)
         folder.rmdir()
 
     monkeypatch.setattr(runner, "run", run_and_lose_the_folder)

@@ -146,8 +146,8 @@ def test_a_result_that_cannot_be_saved_is_still_shown(
     folder.mkdir()
     run = runner.run
 
-    def run_and_lose_the_folder(*arguments: Any) -> None:
-        run(*arguments)
+    def run_and_lose_the_folder(*arguments: Any, **named: Any) -> None:
+        run(*arguments, **named)
         folder.rmdir()
 
     monkeypatch.setattr(runner, "run", run_and_lose_the_folder)

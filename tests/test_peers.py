@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support import nvrtc, stub_driver
 
-from itfuse.bench import gpu, host, peers, result, runner, timing, unfused
+from itfuse.bench import gpu, host, peers, result, runner, start, timing, unfused
 from itfuse.bench.cases import CASES, of_suite
 from itfuse.bench.peers import (
     cuda_compute,
@@ -163,9 +163,9 @@ def test_sizes_that_do_not_fit_are_scaled_down_once(cpu: timing.CpuDevice) -> No
     report = runner.start(cpu, cases, None, "float32", 1, suites=("sizes",))
     runner.run(cpu, cases, report)
     assert {row.size for row in report.rows} == {1000, 10_000}
-    assert len(report.rows) == 4
+    assert len(report.rows) == 5  # and the plain sum
     assert any("left out" in note for note in report.notes)
-    assert not report.interrupted and len(report.cases) == 4
+    assert not report.interrupted and len(report.cases) == 5
 
 
 # ---- counting, host time ----
@@ -183,17 +183,48 @@ def test_depth_counts_its_operations() -> None:
 
 def test_host_time(cpu: timing.CpuDevice) -> None:
     case = of_suite("latency")[0]
-    row = host.run_case(cpu, case, SETTINGS, peers.choose(["itf.fuse,numpy"]))
-    assert row.status == "ok", row.message
-    assert set(row.timings) == {"itfuse", "itf.fuse", "numpy"}
-    assert row.timings["numpy"].median < row.timings["itfuse"].median < 0.1
+    names = ["itfuse", "itfuse, from arrays", "itf.fuse", "itf.fuse, keywords", "numpy"]
+    for case in of_suite("latency"):
+        chosen = [peer for name, peer in peers.registry().items() if name in names]
+        row = host.run_case(cpu, case, SETTINGS, chosen)
+        assert (row.status, row.peers) == ("ok", {}), row
+        assert list(row.timings) == names
+        assert row.timings["numpy"].median < row.timings["itfuse"].median < 0.1
 
 
 @pytest.mark.slow
-def test_first_calls(cpu: timing.CpuDevice) -> None:
-    rows = host.first_calls(cpu, repeat=1)
-    assert [row.status for row in rows] == ["ok"] * 3, rows
-    assert rows[0].case == "import itfuse"
+def test_new_processes_on_the_cpu() -> None:
+    rows = start.rows("cpu", 1)
+    assert [row.status for row in rows] == ["ok"] * 11, rows
+    assert rows[0].case == "import itfuse" and not any(row.bars for row in rows)
+    assert all(row.timings["itfuse"].median > 0 for row in rows)
+
+
+def test_a_process_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "_PROCESS", "raise SystemExit('no such thing')")
+    (row,) = start.rows("cpu", 1)
+    assert row.status == "FAILED" and "no such thing" in row.message
+
+
+def found_of(strategy: str, cache: str, seconds: float, compilations: int) -> start.Start:
+    times = {"relu(x * 2 + y)": seconds, "softmax of rows": seconds}
+    compiling = dict.fromkeys(times, 0.2 if cache == "empty" else 0.0)
+    return start.Start(strategy, cache, 0.1, times, compiling, compilations)
+
+
+def test_the_bars_of_new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [found_of("tile", "empty", 0.4, 2), found_of("tile", "warm", 0.02, 1)]
+    monkeypatch.setattr(start, "measure", lambda engine, repeat: made)
+    rows = {row.case: row for row in start.rows("cuda", 1)}
+    kept = {name: row.keeps(row.bars[0]) for name, row in rows.items() if row.bars}
+    assert kept == {
+        "first relu(x * 2 + y), warm cache, tile, cuda": False,
+        "first softmax of rows, warm cache, tile, cuda": False,
+        "compile relu(x * 2 + y), tile, cuda": False,  # 0.2 s, and 0.15 without collectives
+        "compile softmax of rows, tile, cuda": True,
+    }
+    assert rows["warm cache, tile, cuda"].status == "FAILED"
+    assert not any(row.bars for row in start.rows("null", 1))
 
 
 def test_a_steady_measurement() -> None:
@@ -236,6 +267,7 @@ def fake_torch() -> Any:
         "argmin": lambda x, dim: np.argmin(x, axis=dim),
         "cumsum": lambda x, dim: np.cumsum(x, axis=dim),
         "erf": timing.reference.erf,
+        "flip": lambda x, dims: np.flip(x, dims),  # noqa: PLW0108 - a keyword
         "from_dlpack": lambda x: x,
         "logsumexp": lambda x, dim: np.log(np.sum(np.exp(x), axis=dim)),
         "softmax": lambda x, dim: np.exp(x) / np.sum(np.exp(x), axis=dim, keepdims=True),
@@ -318,7 +350,7 @@ def test_numpy_answers_where_the_library_cannot() -> None:
             return self.view(np.ndarray)
 
     x = np.linspace(-1, 1, 11, dtype="f4")
-    arrays = runner._Arrays((x.view(Hosted),), np.empty_like(x), np.empty_like(x))
+    arrays = runner.Arrays((x.view(Hosted),), np.empty_like(x), np.empty_like(x))
     (got,) = runner.answer(HalfGpu(), CASES["relu(2x+1)"], arrays)
     np.testing.assert_array_equal(got, np.maximum(2 * x + 1, 0))
 

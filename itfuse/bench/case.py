@@ -10,7 +10,16 @@ from typing import Any
 FULL = (-1,)
 """Shape of an input with all of the benchmark's elements; -1 stands for their number."""
 
+FULL_SIZE = 1 << 28
+"""Elements of an input on a GPU where nothing else is asked for."""
+
 BANDWIDTH, LATENCY = "bandwidth", "latency"
+
+FUSED, COPY = "itfuse", "copy"
+"""Names of timings; the others are called after their peers."""
+
+EVERY_PEER = "every peer"
+"""Against the fastest of those that are timed beside."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +36,53 @@ class Kernel:
         For a reduction: an expression of the total `a` and the number of elements `n`.
     identity : str
         For a reduction: the neutral element.
+    scan : bool
+        Whether every partial total is wanted, in order.
+    keep : str
+        For a selection: which elements stay, an expression.
     """
 
     map: str
     combine: str = ""
     finish: str = "a"
     identity: str = "T(0)"
+    scan: bool = False
+    keep: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A promise of a case: kept or not by a run on a GPU at the case's full size.
+
+    Attributes
+    ----------
+    limit : float
+        Against a copy: the least share of its bandwidth, each input and each output counted once.
+        Against a peer: how many times as fast at least. Against nothing: the most seconds.
+    against : str
+        `copy`, a peer, `every peer`, or nothing.
+    of : str
+        Whose promise it is: `itfuse`, or another timing.
+    """
+
+    limit: float
+    against: str = COPY
+    of: str = FUSED
+
+    def __str__(self) -> str:
+        """Return it in words.
+
+        Examples
+        --------
+        >>> print(Bar(0.98), "|", Bar(1.1, "cupy"), "|", Bar(0.015, ""))
+        at least 0.98 of a copy | at least 1.1x cupy | at most 15 ms
+        """
+        who = "" if self.of == FUSED else f"{self.of} "
+        if not self.against:
+            return f"{who}at most {self.limit * 1e3:g} ms"
+        if self.against == COPY:
+            return f"{who}at least {self.limit:g} of a copy"
+        return f"{who}at least {self.limit:.3g}x {self.against}"
 
 
 @dataclass(frozen=True)
@@ -67,6 +117,8 @@ class Case:
         Arrays that the answer has.
     dynamic : bool
         Whether the data decide the shape of the answer.
+    allocates : bool
+        Whether the answer is a new array at each call, of which the call is a part.
     kernel : Kernel, optional
         For the peers that are written in CUDA C++.
     numexpr, triton : str
@@ -79,6 +131,11 @@ class Case:
         (library, *inputs) -> the right answer, where the library's own way loses too much.
     undecided : float
         Share of the elements that rounding may decide otherwise, as ties of an argmin.
+    bars : tuple of Bar
+        What itfuse promises on a GPU, with this many elements and in float32 if the case has no
+        size and dtype of its own: 2**28.
+    extra : bool
+        Whether `--quick` leaves the case out.
     """
 
     name: str
@@ -94,6 +151,7 @@ class Case:
     kind: str = BANDWIDTH
     results: int = 1
     dynamic: bool = False
+    allocates: bool = False
     kernel: Kernel | None = None
     numexpr: str = ""
     triton: str = ""
@@ -101,6 +159,8 @@ class Case:
     prepare: Callable[..., Any] | None = None
     truth: Callable[..., Any] | None = None
     undecided: float = 0.0
+    bars: tuple[Bar, ...] = ()
+    extra: bool = False
 
     def shapes(self, size: int) -> tuple[tuple[int, ...], ...]:
         """Return the inputs' shapes for a benchmark of `size` elements.
@@ -127,4 +187,11 @@ class Case:
     @property
     def elementwise(self) -> bool:
         """Whether the hand-written kernel is a map without a reduction."""
-        return self.kernel is not None and not self.kernel.combine
+        return self.kernel is not None and not self.kernel.combine and not self.kernel.keep
+
+    def promises(self, engine: str, size: int, dtype: str) -> tuple[Bar, ...]:
+        """Return the bars that a run of `size` elements on `engine` can keep or miss."""
+        full = size == (self.size or FULL_SIZE) and (self.dtype or dtype) == (
+            self.dtype or "float32"
+        )
+        return self.bars if engine == "cuda" and full else ()

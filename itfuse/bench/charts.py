@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from itfuse.bench.case import LATENCY
+from itfuse.bench.case import COPY, FUSED, LATENCY
 from itfuse.bench.cases import CASES, SUITES
 from itfuse.bench.report import by_suite, milliseconds, number
-from itfuse.bench.result import COPY, FUSED, Report, Row
+from itfuse.bench.result import Report, Row
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,17 @@ def run(
         str | None,
         typer.Option(metavar="PATH", help="Save the pictures: .png, .svg or .pdf (matplotlib)."),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few rounds, and fewer lengths, dtypes and sizes.")
+    ] = False,
+    budget: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Seconds that the run may take, shared among the suites; cases "
+            "that no longer fit are left out and named. [default: no limit]",
+        ),
+    ] = 0.0,
     engine: Annotated[
         EngineName, typer.Option(help="auto takes the GPU if there is one.")
     ] = EngineName.auto,
@@ -97,21 +108,12 @@ def run(
     """
     if context.invoked_subcommand is not None:
         return
-    from itfuse.bench import cases, options, peers, plot, report, runner, timing
+    from itfuse.bench import basic, cases, options, peers, report, runner, timing
 
     outputs = {"json": json, "csv": csv, "markdown": markdown, "html": html}
-    for name, path in {**outputs, "save-plot": save_plot}.items():
-        if path is None:
-            continue
-        why = "a picture needs a file" if name == "save-plot" and path == "-" else ""
-        if why := why or report.unwritable(path):
-            raise typer.BadParameter(why, param_hint=f"--{name}")
-    if sum(path == "-" for path in outputs.values()) > 1:
-        raise typer.BadParameter("only one result can be printed", param_hint="-")
-    if save_plot is not None and (why := plot.unusable(save_plot)):
-        raise typer.BadParameter(why, param_hint="--save-plot")
+    _refuse_unwritable(outputs, save_plot)
     elements = _option("--size", lambda: None if size is None else options.parse_size(size))
-    wanted = _option("--suite", lambda: cases.suites(suite or [])) or [cases.DEFAULT]
+    wanted = _option("--suite", lambda: cases.suites(suite or [])) or [basic.DEFAULT]
     compared = None
     if suite or peer:
         compared = _option("--peer", lambda: peers.choose(peer or []))
@@ -127,6 +129,8 @@ def run(
             )
         wanted.remove("cpu")
     chosen = _option("--case", lambda: cases.chosen(case or [], wanted))
+    if quick and not case:
+        chosen = [one for one in chosen if not one.extra]
 
     console = report.terminal(stderr="-" in outputs.values())
     named = tuple(one.name for one in chosen) if case else ()
@@ -139,8 +143,14 @@ def run(
         suites=tuple(wanted),
         peers=compared,
         named=named,
+        quick=quick,
+        budget=budget,
     )
     console.print(report.title(result))
+
+    def planned(schedule: Any) -> None:
+        console.print(f"{schedule}", style="dim", soft_wrap=True)
+
     with report.progress(len(chosen)) as began:
 
         def starts(next_case: Any) -> None:
@@ -149,13 +159,28 @@ def run(
                     report.save(result, str(json))
             began(next_case)
 
-        runner.run(device, chosen, result, starts, compared)
+        runner.run(device, chosen, result, starts, compared, planned=planned)
     report.show(result, console)
     written = save_all(result, outputs, save_plot)
     if result.interrupted and not result.lost:
         raise typer.Exit(INTERRUPTED)
     if result.failed or not written:
         raise typer.Exit(1)
+
+
+def _refuse_unwritable(outputs: dict[str, str | None], save_plot: str | None) -> None:
+    from itfuse.bench import plot, report
+
+    for name, path in {**outputs, "save-plot": save_plot}.items():
+        if path is None:
+            continue
+        why = "a picture needs a file" if name == "save-plot" and path == "-" else ""
+        if why := why or report.unwritable(path):
+            raise typer.BadParameter(why, param_hint=f"--{name}")
+    if sum(path == "-" for path in outputs.values()) > 1:
+        raise typer.BadParameter("only one result can be printed", param_hint="-")
+    if save_plot is not None and (why := plot.unusable(save_plot)):
+        raise typer.BadParameter(why, param_hint="--save-plot")
 
 
 def _option(name: str, parse: Callable[[], Any]) -> Any:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from itfuse.bench.case import FUSED
 from itfuse.bench.report import _table, milliseconds
-from itfuse.bench.result import FUSED, Report, Row
+from itfuse.bench.result import Report, Row
 
 SLOWER, FASTER, SAME, GONE, NEW, BROKEN = "slower", "faster", "same", "gone", "new", "broken"
 BAD = (SLOWER, GONE, BROKEN)

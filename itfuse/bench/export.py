@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 
-from itfuse.bench.case import LATENCY
-from itfuse.bench.report import COMPARED, HOST, by_suite, lines, title
-from itfuse.bench.result import COPY, FUSED, Report
+from itfuse.bench.case import COPY, FUSED, LATENCY
+from itfuse.bench.report import BARS, COMPARED, HOST, bar_cells, by_suite, lines, title
+from itfuse.bench.result import Report
 
 COLUMNS = ("suite", "case", "meaning", "dtype", "size", "by", "status", "message", "passes",
            "bytes_moved", "median_s", "lowest_s", "highest_s", "spread", "drift", "method",
@@ -61,6 +61,11 @@ def markdown(report: Report) -> str:
                 cells = ["" if at else f"`{row.case}`", *line]
                 cells += [""] * (len(headings) - len(cells))
                 parts.append(f"| {' | '.join(_cell(one) for one in cells)} |")
+        parts.append("")
+    if report.bars:
+        parts += ["### bars", "", f"| {' | '.join(BARS)} |", "|---|---|---:|---|"]
+        for case, *rest in bar_cells(report):
+            parts.append(f"| `{case}` | {' | '.join(map(_cell, rest))} |")
         parts.append("")
     if report.ceilings:
         found = ", ".join(f"{name} {value:,.1f}" for name, value in report.ceilings.items())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from itfuse.bench import machine
+from itfuse.bench.case import FULL_SIZE
 from itfuse.bench.spaces import Library
 from itfuse.bench.timing import WARM_UP, Call, Timing, speeds, timing_of, uniform
 
@@ -60,10 +61,11 @@ class CudaDevice:
     engine = "cuda"
     library = "cupy"
     copy_name = "device-to-device copy"
-    default_size = 1 << 28
+    default_size = FULL_SIZE
     default_repeat = 30
     most_size = 1 << 30
     ceiling_bytes = 1 << 30
+    typical_speed = 1.5e12  # of fast and slow peers together
 
     def __init__(self) -> None:
         import cupy

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from html import escape
 
-from itfuse.bench.case import LATENCY
+from itfuse.bench.case import COPY, FUSED, LATENCY
 from itfuse.bench.cases import SUITES
 from itfuse.bench.charts import Chart, Curves, charts
-from itfuse.bench.report import COMPARED, HOST, by_suite, lines, title
-from itfuse.bench.result import COPY, FUSED, OK, Report
+from itfuse.bench.report import COMPARED, HOST, bar_cells, bar_lines, by_suite, lines, title
+from itfuse.bench.result import OK, Report
 from itfuse.bench.svg import draw
 
 # Light and dark: each colour has at least 3:1 against its background (WCAG 2.2, 1.4.11).
@@ -84,6 +84,7 @@ def page(report: Report) -> str:
         _state(report),
         '<nav aria-label="Suites"><ul>',
         *(f'<li><a href="#{escape(name)}">{escape(name)}</a></li>' for name in sections),
+        '<li><a href="#bars">bars</a></li>' if report.bars else "",
         '<li><a href="#machine">machine and notes</a></li></ul></nav></header>',
         _legend(numbers),
         '<main id="main">',
@@ -105,7 +106,7 @@ def page(report: Report) -> str:
         else:
             body += [_points(chart) for chart in drawn[name] if isinstance(chart, Curves)]
         body.append("</section>")
-    body += [_machine(report), "</main>"]
+    body += [_bars(report), _machine(report), "</main>"]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -184,6 +185,27 @@ def _table(suite: str, report: Report) -> str:
         f"<caption>median of {report.settings.repeat}; the meaning in NumPy is each case's "
         f"title</caption><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
         "</div></details>"
+    )
+
+
+def _bars(report: Report) -> str:
+    """Return the promises, and which of them were kept."""
+    if not report.bars:
+        return ""
+    rows = "".join(
+        f'<tr><th scope="row" class="name">{escape(case)}</th><td class="name">{escape(bar)}</td>'
+        f'<td>{escape(found)}</td><td class="{"bad" if verdict == "MISSED" else "name"}">'
+        f"{escape(verdict)}</td></tr>"
+        for case, bar, found, verdict in bar_cells(report)
+    )
+    said = escape(bar_lines(report)[0])
+    return (
+        f'<section id="bars"><h2>bars</h2><p class="soft">{said}</p><details open>'
+        '<summary>Promises and what was found</summary><div class="scroll" tabindex="0" '
+        'role="group" aria-label="table of bars"><table><thead><tr><th scope="col" class="name">'
+        'case</th><th scope="col" class="name">bar</th><th scope="col">found</th><th scope="col" '
+        f'class="name">verdict</th></tr></thead><tbody>{rows}</tbody></table></div></details>'
+        "</section>"
     )
 
 

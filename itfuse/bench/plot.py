@@ -6,9 +6,10 @@ import io
 from pathlib import Path
 from typing import Any
 
+from itfuse.bench.case import COPY, FUSED
 from itfuse.bench.charts import Bars, Curves, charts
 from itfuse.bench.page import _LIGHT
-from itfuse.bench.result import COPY, FUSED, Report
+from itfuse.bench.result import Report
 from itfuse.errors import ConfigError
 
 FORMATS = ("png", "svg", "pdf")

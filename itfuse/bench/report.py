@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from itfuse.bench.case import LATENCY, Case
+from itfuse.bench.case import COPY, FUSED, LATENCY, Bar, Case
 from itfuse.bench.cases import SUITES
-from itfuse.bench.result import COPY, FAILED, FUSED, OK, Report, Row, Settings, size_text
+from itfuse.bench.result import FAILED, OK, Report, Row, Settings, size_text
+from itfuse.bench.schedule import clock
 from itfuse.bench.timing import Timing
 from itfuse.errors import ConfigError
 
@@ -69,7 +70,10 @@ def document(report: Report) -> dict[str, Any]:
     """
     rows = []
     for row in report.rows:
-        values = {**asdict(row), "bytes_moved": row.bytes_moved}
+        bars = [
+            {**asdict(bar), "found": row.found(bar), "kept": row.keeps(bar)} for bar in row.bars
+        ]
+        values = {**asdict(row), "bars": bars, "bytes_moved": row.bytes_moved}
         if row.timed and COPY in row.timings:
             values["gib_per_s"] = row.gib_per_s
             values["copy_gib_per_s"] = row.copy_gib_per_s
@@ -126,6 +130,9 @@ def _from_document(values: dict[str, Any]) -> Report:
     for row in values["rows"]:
         stored = {name: value for name, value in row.items() if name in known}
         stored["timings"] = {name: Timing(**times) for name, times in row["timings"].items()}
+        stored["bars"] = tuple(
+            Bar(one["limit"], one["against"], one["of"]) for one in row.get("bars", ())
+        )
         rows.append(Row(**stored))
     return Report(
         values["engine"],
@@ -237,6 +244,31 @@ def show(report: Report, console: Console) -> None:
             console.print(_compared(rows, report))
     else:
         console.print(_plain(report))
+    _show_failures(report, console)
+    if report.ceiling is not None:
+        console.print(
+            f"ceiling: {report.ceiling:,.1f} GiB/s, {report.copy_name}, timed in turn with "
+            "each case"
+        )
+    if report.ceilings:
+        found = ", ".join(f"{name} {value:,.1f}" for name, value in report.ceilings.items())
+        console.print(f"ceilings of this run in GiB/s: {found}")
+    for line in bar_lines(report):
+        console.print(line, soft_wrap=True)
+    for name, why in report.absent.items():
+        console.print(f"without {name}: {why}")
+    for note in report.notes:
+        console.print(f"note: {note}")
+    if report.settings.peers:
+        console.print(f"took {took(report)}", soft_wrap=True)
+        console.print(f"again: {report.command()}", soft_wrap=True)
+    if report.interrupted:
+        console.print(
+            f"interrupted: {len(report.rows)} of {len(report.cases)} cases ran", style="yellow"
+        )
+
+
+def _show_failures(report: Report, console: Console) -> None:
     for row in report.rows:
         if row.status != OK:
             what = {FAILED: "raised", "n/a": "is not available:"}.get(
@@ -246,24 +278,52 @@ def show(report: Report, console: Console) -> None:
             console.print(f"{row.status} {row.case} {what} {row.message}", style=style)
         for name, why in row.failures.items():
             console.print(f"{row.case} by {name}: {why}", style="yellow")
-    if report.ceiling is not None:
-        console.print(
-            f"ceiling: {report.ceiling:,.1f} GiB/s, {report.copy_name}, timed in turn with "
-            "each case"
-        )
-    if report.ceilings:
-        found = ", ".join(f"{name} {value:,.1f}" for name, value in report.ceilings.items())
-        console.print(f"ceilings of this run in GiB/s: {found}")
-    for name, why in report.absent.items():
-        console.print(f"without {name}: {why}")
-    for note in report.notes:
-        console.print(f"note: {note}")
-    if report.settings.peers:
-        console.print(f"again: {report.command()}", soft_wrap=True)
-    if report.interrupted:
-        console.print(
-            f"interrupted: {len(report.rows)} of {len(report.cases)} cases ran", style="yellow"
-        )
+
+
+def bar_lines(report: Report) -> list[str]:
+    """Return how many promises were kept, then a line for each that was not, or not measured."""
+    if not report.bars:
+        return []
+    verdicts = [(row, bar, row.keeps(bar)) for row, bar in report.bars]
+    kept = sum(verdict is True for *_, verdict in verdicts)
+    unknown = [(row, bar) for row, bar, verdict in verdicts if verdict is None]
+    made = [f"bars: {kept} of {len(verdicts) - len(unknown)} kept, {len(unknown)} not measured"]
+    for row, bar, verdict in verdicts:
+        if verdict is False:
+            made.append(f"MISSED {row.case}: {bar}, found {found_text(row, bar)}")
+    if unknown:
+        without = {bar.against if row.timed else row.case for row, bar in unknown}
+        made.append(f"not measured for want of {', '.join(sorted(without))}")
+    return made
+
+
+def found_text(row: Row, bar: Bar) -> str:
+    """Return what a row has for a bar, in the bar's unit; a dash where it was not measured."""
+    found = row.found(bar)
+    if found is None:
+        return "-"
+    if not bar.against:
+        return f"{milliseconds(found)} ms"
+    return f"{found:.3f}" if bar.against == COPY else f"{found:.2f}x"
+
+
+BARS = ("case", "bar", "found", "")
+
+
+def bar_cells(report: Report) -> list[tuple[str, str, str, str]]:
+    """Return a line of a table for each promise: case, bar, what was found, and the verdict."""
+    words = {True: "kept", False: "MISSED", None: "not measured"}
+    return [
+        (row.case, str(bar), found_text(row, bar), words[row.keeps(bar)])
+        for row, bar in report.bars
+    ]
+
+
+def took(report: Report) -> str:
+    """Return what each suite took."""
+    spent = {suite: sum(row.seconds for row in rows) for suite, rows in by_suite(report).items()}
+    parts = [f"{suite} {clock(seconds)}" for suite, seconds in spent.items()]
+    return f"{clock(sum(spent.values()))}: {', '.join(parts)}"
 
 
 def by_suite(report: Report) -> dict[str, list[Row]]:

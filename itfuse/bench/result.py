@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from itfuse.bench.case import BANDWIDTH
+from itfuse.bench.case import BANDWIDTH, COPY, EVERY_PEER, FUSED, Bar
 from itfuse.bench.timing import Timing
 
 OK, WRONG, FAILED, ABSENT = "ok", "WRONG", "FAILED", "n/a"
-FUSED, COPY = "itfuse", "copy"
-"""Names of timings; the others are called after their peers."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,10 @@ class Settings:
     suites, peers, named : tuple of str
         Suites, peers and single cases that were asked for: no peers means the unfused library
         only, `all` every one that is here.
+    quick : bool
+        Whether cases that others stand for were left out.
+    budget : float
+        Seconds that the run might take; 0 for no limit.
     """
 
     size: int
@@ -43,6 +45,8 @@ class Settings:
     suites: tuple[str, ...] = ("default",)
     peers: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
+    quick: bool = False
+    budget: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,10 @@ class Row:
         Operations that the form makes of the unfused library, and what they move.
     peers : dict of str to str
         For each peer that was not timed: why.
+    bars : tuple of Bar
+        What was promised of this run.
+    seconds : float
+        What the case took altogether, builds and checks included.
     """
 
     case: str
@@ -96,6 +104,8 @@ class Row:
     unfused_passes: int = 0
     unfused_bytes: int = 0
     peers: dict[str, str] = field(default_factory=dict)
+    bars: tuple[Bar, ...] = ()
+    seconds: float = 0.0
 
     @property
     def bytes_moved(self) -> int:
@@ -125,6 +135,36 @@ class Row:
     def speed_up(self, library: str) -> float:
         """Return how many times longer `library` takes than itfuse."""
         return self.timings[library].median / self.timings[FUSED].median
+
+    def found(self, bar: Bar) -> float | None:
+        """Return what `bar` limits, as this row has it; None where it was not measured.
+
+        Examples
+        --------
+        >>> row = Row("c", "x", OK, timings={FUSED: Timing(2, 2, 2), "cupy": Timing(3, 3, 3)})
+        >>> row.found(Bar(1.0, "cupy")), row.found(Bar(1.0, "torch")), row.found(Bar(1.0, ""))
+        (1.5, None, 2)
+        """
+        own = self.timings.get(bar.of)
+        if own is None:
+            return None
+        if not bar.against:
+            return own.median
+        if bar.against == COPY:
+            if COPY not in self.timings:
+                return None
+            return self.peer_gib_per_s(bar.of) / self.copy_gib_per_s
+        peers = [name for name in self.timings if name not in (FUSED, COPY, bar.of)]
+        against = peers if bar.against == EVERY_PEER else [bar.against]
+        times = [self.timings[name].median for name in against if name in self.timings]
+        return min(times) / own.median if times else None
+
+    def keeps(self, bar: Bar) -> bool | None:
+        """Return whether `bar` is kept; None where it was not measured."""
+        found = self.found(bar)
+        return None if found is None else found <= bar.limit if not bar.against else (
+            found >= bar.limit
+        )  # fmt: skip
 
     @property
     def timed(self) -> bool:
@@ -202,6 +242,11 @@ class Report:
         """Whether a case of itfuse is wrong or failed."""
         return any(row.status in (WRONG, FAILED) for row in self.rows) or bool(self.lost)
 
+    @property
+    def bars(self) -> list[tuple[Row, Bar]]:
+        """Every promise of this run, with its row."""
+        return [(row, bar) for row in self.rows for bar in row.bars]
+
     def command(self) -> str:
         """Return the command that runs this again."""
         settings = self.settings
@@ -216,6 +261,8 @@ class Report:
             f"--dtype {settings.dtype}",
             f"--repeat {settings.repeat}",
         ]
+        parts += ["--quick"] * settings.quick
+        parts += [f"--budget {settings.budget:g}"] * bool(settings.budget)
         return " ".join(parts)
 
 

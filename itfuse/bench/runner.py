@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,59 +16,25 @@ import numpy as np
 
 import itfuse as itf
 from itfuse.bench import host, machine, unfused
-from itfuse.bench.case import LATENCY, Case
-from itfuse.bench.cases import DEFAULT
+from itfuse.bench.answers import Arrays, answer, arrays_of, nothing
+from itfuse.bench.basic import DEFAULT
+from itfuse.bench.case import COPY, FUSED, LATENCY, Case
 from itfuse.bench.check import difference, peer_tolerance
 from itfuse.bench.peers import NotForThis, Peer, registry
-from itfuse.bench.peers.own import expressions, plan
-from itfuse.bench.result import (
-    ABSENT,
-    COPY,
-    FAILED,
-    FUSED,
-    OK,
-    WRONG,
-    Report,
-    Row,
-    Settings,
-)
-from itfuse.bench.timing import CpuDevice, Device
+from itfuse.bench.peers.own import plan
+from itfuse.bench.result import ABSENT, FAILED, OK, WRONG, Report, Row, Settings
+from itfuse.bench.schedule import MEMORY_SHARE, Schedule, fit, needs, suite_of
+from itfuse.bench.start import rows as start_rows
+from itfuse.bench.timing import Device
 from itfuse.dtypes import as_dtype
 
 _MOST_SETS = 16
-_MEMORY_SHARE = 0.8
 _LEAST_STEADY = 8  # repeats that halves are compared of
 _REPLAYED = 1 << 26  # bytes of a copy below which launches are replayed from a graph
 _CEILING_ROUNDS = 9
+_QUICK_ROUNDS = 7
+_PROCESSES = 3
 _NAMED = 8  # cases that a note names
-
-
-@dataclass(frozen=True)
-class _Arrays:
-    inputs: tuple[Any, ...]
-    out: Any  # None where the case has several results or the data decide the shape
-    spare: Any  # the copy's target, and where an elementwise unfused answer goes
-
-
-def _needs(case: Case, size: int, dtype: str) -> int:
-    """Return the bytes that one set of a case needs, the unfused library's temporaries included."""
-    itemsize = as_dtype(case.dtype or dtype, "benchmark").itemsize
-    return (case.elements(size) + (1 + case.results + case.temporaries) * size) * itemsize
-
-
-def fit(cases: list[Case], size: int, dtype: str, free: int) -> int:
-    """Return the largest of `size`, `size / 2`, `size / 4`, ... that fits in `free` bytes.
-
-    Examples
-    --------
-    >>> from itfuse.bench.cases import CASES
-    >>> fit([CASES["dot"]], 2**20, "float32", 2**22)  # two inputs and four more arrays
-    131072
-    """
-    budget = _MEMORY_SHARE * free
-    while size > 1 and max(_needs(case, size, dtype) for case in cases) > budget:
-        size //= 2
-    return size
 
 
 def start(
@@ -79,6 +47,8 @@ def start(
     suites: tuple[str, ...] = (DEFAULT,),
     peers: list[Peer] | None = None,
     named: tuple[str, ...] = (),
+    quick: bool = False,
+    budget: float = 0.0,
 ) -> Report:
     """Return the empty report of a run: sizes chosen, machine described, nothing timed.
 
@@ -98,12 +68,16 @@ def start(
         What to compare with; the unfused library only, if not given.
     named : tuple of str
         Cases that were asked for by name.
+    quick : bool
+        Whether a few rounds do.
+    budget : float
+        Seconds that the run may take; 0 for no limit.
     """
     asked = size or device.default_size
     free = device.free_memory()
     free_sized = [case for case in cases if not case.size]
     fitting = fit(free_sized, asked, dtype, free) if free_sized else asked
-    repeats = repeat or device.default_repeat
+    repeats = repeat or (_QUICK_ROUNDS if quick else device.default_repeat)
     report = Report(
         engine=device.engine,
         library=device.library,
@@ -120,12 +94,14 @@ def start(
             suites,
             _asked(peers),
             named,
+            quick,
+            budget,
         ),
         cases=[case.name for case in cases],
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     if fitting != asked:
-        most = max(_needs(case, asked, dtype) for case in free_sized)
+        most = max(needs(case, asked, dtype) for case in free_sized)
         report.notes.append(
             f"{asked:,} elements need {most / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are "
             f"free: scaled down to {fitting:,} elements"
@@ -147,6 +123,8 @@ def run(
     report: Report,
     began: Callable[[Case], None] = lambda case: None,
     peers: list[Peer] | None = None,
+    *,
+    planned: Callable[[Schedule], None] = lambda schedule: None,
 ) -> None:
     """Run `cases` and append a row for each to `report`, which is whole at any moment.
 
@@ -162,23 +140,30 @@ def run(
         Called with each case before it runs.
     peers : list of Peer, optional
         What to compare with; the unfused library only, if not given.
+    planned : callable, optional
+        Called with the schedule before anything runs.
     """
     known = registry()
     compared = [known[FUSED], known[device.library]] if peers is None else _present(
         peers, device, report
     )  # fmt: skip
+    schedule = Schedule(cases, compared, device, report.settings)
+    planned(schedule)
+    order = {case.name: at for at, case in enumerate(cases)}
     with _ctrl_c_ends(report), np.errstate(all="ignore"):
         _measure_ceilings(device, report)
         done: set[tuple[str, str, int]] = set()
-        left_out: list[str] = []
-        for case in cases:
-            began(case)
+        too_large: list[str] = []
+        too_late: list[str] = []
+        for case in schedule.cases:
             size = _size(case, device, report)
             same = (case.meaning, case.kind, size)
-            if case.size and size != case.size and same in done:
-                left_out.append(case.name)
+            twice = bool(case.size) and size != case.size and same in done
+            if twice or not schedule.has_time(case):
+                (too_large if twice else too_late).append(case.name)
                 report.cases.remove(case.name)
                 continue
+            began(case)
             if case.size:
                 done.add(same)
             if case.size and size != case.size:
@@ -186,22 +171,59 @@ def run(
                     f"{case.name}: scaled down to {size:,} elements, the most that fit or that "
                     f"the {device.engine} engine is timed with"
                 )
-            if case.kind == LATENCY:
-                row = host.run_case(device, case, report.settings, compared)
-            else:
-                row = run_case(device, case, replace(report.settings, size=size), compared)
+            row = _timed(device, case, replace(report.settings, size=size), compared)
             report.rows.append(row)
             if row.status == FAILED and (why := device.lost()):
                 report.lost, report.interrupted = why, True
                 report.notes.append(f"the device stopped answering ({why}): the run ends here")
                 break
-        if "latency" in report.settings.suites and not report.lost:
-            report.rows += host.first_calls(device)
         if not report.lost:
+            too_late += _starts(device, report, schedule)
             report.clocks += [found for found in [device.clocks()] if found]
-        if left_out:
-            report.notes.append(f"left out, since larger ones do not fit: {', '.join(left_out)}")
+        if too_large:
+            report.notes.append(f"left out, since larger ones do not fit: {', '.join(too_large)}")
+        if too_late:
+            report.notes.append(
+                f"the budget of {schedule.budget:g} s was spent: left out {len(too_late)}: "
+                f"{', '.join(too_late)}"
+            )
         _remark(device, report)
+    report.rows.sort(key=lambda row: order.get(row.case, len(order)))
+
+
+def _compiles() -> bool:
+    try:
+        return importlib.util.find_spec("cuda.core") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _timed(device: Device, case: Case, settings: Settings, peers: list[Peer]) -> Row:
+    """Return the row of a case, with the time that it took altogether."""
+    start = time.monotonic()
+    run_one = host.run_case if case.kind == LATENCY else run_case
+    row = run_one(device, case, settings, peers)
+    return replace(row, seconds=time.monotonic() - start)
+
+
+def _starts(device: Device, report: Report, schedule: Schedule) -> list[str]:
+    """Add what new processes need to their first results; return what there was no time for.
+
+    Where there is no GPU they compile, if there is a compiler.
+    """
+    if "latency" not in report.settings.suites:
+        return []
+    if not schedule.has_time():
+        return ["first results of new processes"]
+    repeat = 1 if report.settings.quick else _PROCESSES
+    began = time.monotonic()
+    rows = start_rows(device.engine, repeat)
+    if device.engine == "cpu" and _compiles():
+        rows += start_rows("null", repeat)[1:]  # the import has been measured
+    report.cases += [row.case for row in rows]
+    each = (time.monotonic() - began) / len(rows)
+    report.rows += [replace(row, seconds=each) for row in rows]
+    return []
 
 
 def _present(peers: list[Peer], device: Device, report: Report) -> list[Peer]:
@@ -288,14 +310,14 @@ def run_case(
     """
     known = registry()
     compared = peers if peers is not None else [known[FUSED], known[device.library]]
-    suite = next((s for s in settings.suites if s in case.suites), (*case.suites, DEFAULT)[0])
     base = Row(
         case.name,
         case.meaning,
         OK,
-        suite=suite,
+        suite=suite_of(case, settings.suites),
         dtype=case.dtype or settings.dtype,
         size=settings.size,
+        bars=case.promises(device.engine, settings.size, settings.dtype),
     )
     try:
         return _run_case(device, case, settings, compared, base)
@@ -345,7 +367,7 @@ def _run_case(device: Device, case: Case, settings: Settings, peers: list[Peer],
     return replace(row, sets=count, timings=timings)
 
 
-def _plan_numbers(case: Case, arrays: _Arrays) -> dict[str, int]:
+def _plan_numbers(case: Case, arrays: Arrays) -> dict[str, int]:
     try:
         made = plan(case, arrays.inputs)
     except NotForThis:
@@ -371,7 +393,7 @@ def _unfused_numbers(case: Case, size: int, dtype: str) -> dict[str, int]:
 
 
 def _time(
-    device: Device, case: Case, sets: list[_Arrays], peers: list[Peer], repeat: int
+    device: Device, case: Case, sets: list[Arrays], peers: list[Peer], repeat: int
 ) -> dict[str, Any]:
     count = len(sets)
     bound = {peer: [peer.bind(case, one.inputs, one.out, device) for one in sets] for peer in peers}
@@ -396,78 +418,12 @@ def _sets(device: Device, case: Case, size: int, dtype: str) -> int:
     """Return the sets to rotate: enough that one input of each is four times the cache."""
     one = max(size * as_dtype(case.dtype or dtype, "benchmark").itemsize, 1)
     wanted = math.ceil(4 * device.cache / one)
-    room = int(_MEMORY_SHARE * device.free_memory()) // _needs(case, size, dtype)
+    room = int(MEMORY_SHARE * device.free_memory()) // needs(case, size, dtype)
     return max(1, min(wanted, room, _MOST_SETS))
 
 
-def arrays_of(device: Device, case: Case, size: int, settings: Settings, number: int) -> _Arrays:
-    """Return inputs of a case, a place for its answer, and a place to copy the first input to."""
-    dtype = case.dtype or settings.dtype
-    seed = settings.seed + 100 * number
-    inputs = tuple(
-        device.random(shape, dtype, seed + k) for k, shape in enumerate(case.shapes(size))
-    )
-    if case.prepare:
-        inputs = case.prepare(device.xp, *inputs)
-    spare = device.xp.empty_like(inputs[0])
-    spare.fill(0)
-    out = None
-    if case.results == 1 and not case.dynamic:
-        shape, kind = _result(device, case, inputs, settings)
-        # Filled, so that a fresh page costs nobody's first timing.
-        out = device.xp.empty(shape, kind)
-        out.fill(_nothing(out.dtype))
-    return _Arrays(inputs, out, spare)
-
-
-def _result(device: Device, case: Case, inputs: tuple[Any, ...], settings: Settings) -> Any:
-    """Return shape and dtype of the answer: itfuse's, or those of the library on a small one."""
-    try:
-        (made,) = expressions(case, inputs)
-    except NotForThis:
-        short = tuple(x[: max(1, min(len(x), 4096))] for x in inputs)
-        made = case.form(device.xp, *short)
-        if made.ndim and inputs[0].shape != short[0].shape:
-            scale = inputs[0].shape[0] if made.shape[0] == short[0].shape[0] else made.shape[0]
-            return (scale, *made.shape[1:]), made.dtype
-    return made.shape, made.dtype
-
-
-def _nothing(dtype: Any) -> Any:
-    """Return what an answer is filled with beforehand, so that what is not written is seen."""
-    return np.nan if dtype.kind in "fc" or dtype.name == "bfloat16" else dtype.type(113)
-
-
-def answer(device: Device, case: Case, arrays: _Arrays) -> tuple[Any, ...]:
-    """Return the unfused library's answer, in arrays that nobody else writes.
-
-    Where the GPU's library has no such operation in this dtype, NumPy's answer counts.
-    """
-    try:
-        return _answer(device, case, arrays)
-    except (TypeError, NotImplementedError, AttributeError):
-        if device.library == "numpy":
-            raise
-    hosts = CpuDevice()
-    inputs = tuple(x.get() for x in arrays.inputs)
-    made = _answer(hosts, case, _Arrays(inputs, None, inputs[0]))
-    return tuple(device.xp.asarray(one) for one in made)
-
-
-def _answer(device: Device, case: Case, arrays: _Arrays) -> tuple[Any, ...]:
-    if case.truth is not None:
-        return (case.truth(device.xp, *arrays.inputs),)
-    spare = arrays.spare
-    usable = arrays.out is not None and (spare.shape, spare.dtype) == (
-        arrays.out.shape,
-        arrays.out.dtype,
-    )
-    made = case.form(device.xp, *arrays.inputs, out=spare if usable else None)
-    return tuple(made) if isinstance(made, tuple) else (made,)
-
-
 def check(
-    device: Device, case: Case, arrays: _Arrays, peer: Peer, want: tuple[Any, ...] | None = None
+    device: Device, case: Case, arrays: Arrays, peer: Peer, want: tuple[Any, ...] | None = None
 ) -> str:
     """Compute a case with a peer, into an `out` full of NaN; return what differs, or `""`.
 
@@ -475,7 +431,7 @@ def check(
     """
     want = answer(device, case, arrays) if want is None else want
     if arrays.out is not None:
-        arrays.out.fill(_nothing(arrays.out.dtype))
+        arrays.out.fill(nothing(arrays.out.dtype))
     try:
         got = peer.answer(peer.bind(case, arrays.inputs, arrays.out, device)(), device)
     except NotForThis as why:

@@ -50,6 +50,18 @@ class Library:
         """Return the elements where `mask` is true."""
         return x[mask]
 
+    def astype(self, x: Any, dtype: str, out: Any = None) -> Any:
+        """Return `x` in another dtype."""
+        if out is None:
+            return x.astype(dtype)
+        self._module.copyto(out, x, casting="same_kind")
+        return out
+
+    @property
+    def plain(self) -> Any:
+        """The library's own module, whose functions are found at once."""
+        return self._module
+
     def _call(self, name: str, out: Any, *operands: Any) -> Any:
         function = getattr(self._module, name)
         return function(*operands) if out is None else function(*operands, out=out)
@@ -83,13 +95,9 @@ class Lazy:
         """Return the elements where `mask` is true."""
         return x[mask]
 
-    def logsumexp(self, x: Any, axis: int) -> Any:
-        """Return log(sum(exp(x))) along `axis`: itfuse's own, or from its definition."""
-        own = getattr(itf, "logsumexp", None)
-        if own is not None:
-            return own(x, axis=axis)
-        top = itf.max(x, axis=axis, keepdims=True)
-        return itf.log(itf.sum(itf.exp(x - top), axis=axis)) + itf.max(x, axis=axis)
+    def astype(self, x: Any, dtype: str) -> Any:
+        """Return `x` in another dtype."""
+        return x.astype(dtype)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(itf, name)

@@ -92,6 +92,8 @@ class Device(Protocol):
         Elements and repeats where nothing else is asked for; elements of the largest sweep.
     ceiling_bytes : int
         Bytes of the arrays that the ceilings are measured with.
+    typical_speed : float
+        Bytes per second, to estimate how long a run takes.
     """
 
     engine: str
@@ -103,6 +105,7 @@ class Device(Protocol):
     default_repeat: int
     most_size: int
     ceiling_bytes: int
+    typical_speed: float
 
     def describe(self) -> dict[str, str]:
         """Return what was found of the device, for people."""
@@ -165,6 +168,7 @@ class CpuDevice:
     default_repeat = 9
     most_size = 1 << 26
     ceiling_bytes = 1 << 28
+    typical_speed = 3e9
 
     def __init__(self) -> None:
         self.xp: Any = Library(np, reference.erf)

@@ -30,6 +30,8 @@ class Peer:
         The kinds of case that it is timed in.
     replays : bool
         Whether its calls run on CuPy's current stream and may be captured as a graph.
+    builds : float
+        About how many seconds it takes to build a case, to estimate how long a run takes.
     """
 
     name = ""
@@ -38,6 +40,7 @@ class Peer:
     engines: tuple[str, ...] = ("cuda",)
     kinds: tuple[str, ...] = (BANDWIDTH, LATENCY)
     replays = True
+    builds = 0.05
 
     def missing(self, device: Any) -> str:
         """Say why the peer cannot run here at all; `""` if it can."""
@@ -81,9 +84,14 @@ class Peer:
         """Give back memory that the peer's library keeps."""
 
 
-def kernel_of(case: Case, inputs: tuple[Any, ...], dtypes: tuple[str, ...]) -> Any:
-    """Return the case's CUDA C++ for these inputs, or raise `NotForThis`."""
-    if case.kernel is None:
+def kernel_of(
+    case: Case, inputs: tuple[Any, ...], dtypes: tuple[str, ...], whole: bool = False
+) -> Any:
+    """Return the case's CUDA C++ for these inputs, or raise `NotForThis`.
+
+    `whole` says that the peer has running sums and selections as well.
+    """
+    if case.kernel is None or ((case.kernel.scan or case.kernel.keep) and not whole):
         raise NotForThis("no kernel of this case has been written")
     name = str(inputs[0].dtype)
     if name not in dtypes:

@@ -67,6 +67,7 @@ class ByHand(Peer):
 
     library = "cuda.compute"
     iterators = False
+    builds = 2.0
 
     def missing(self, device: Any) -> str:
         """Say whether cuda.compute is here."""
@@ -80,9 +81,13 @@ class ByHand(Peer):
 
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a call of a built algorithm."""
-        kernel = kernel_of(case, inputs, tuple(_C))
+        kernel = kernel_of(case, inputs, tuple(_C), whole=True)
         arch = "sm_" + device.device.compute_capability
         maker = self._reduce if kernel.combine else self._transform
+        if kernel.keep:
+            maker = self._select
+        elif kernel.scan:
+            maker = self._scan
         return maker(kernel, inputs, out, arch, device.cupy)  # type: ignore[no-any-return]
 
     def _op(self, text: str, inputs: int, dtype: str, arch: str, zipped: bool = False) -> Any:
@@ -133,14 +138,8 @@ class ByHand(Peer):
         import cuda.compute as cc
 
         dtype, count, stream = str(inputs[0].dtype), inputs[0].size, _Stream(cupy)
-        if self.iterators:
-            given = self._iterator(kernel, inputs, arch)
-        elif kernel.map == "x0":
-            given = inputs[0]
-        else:
-            raise NotForThis("cuda.compute reduces a pointer without a map before it")
-        combine = kernel.combine.replace("a", "x0").replace("b", "x1")
-        op = self._op(combine, 2, dtype, arch)
+        given = self._given(kernel, inputs, arch)
+        op = self._combine(kernel, dtype, arch)
         init = np.zeros(1, dtype)
         algorithm = cc.make_reduce_into(d_in=given, d_out=out, op=op, h_init=init)
         fixed = {"d_in": given, "d_out": out, "num_items": count, "op": op, "h_init": init,
@@ -156,6 +155,59 @@ class ByHand(Peer):
             if finish is not None:
                 finish(out, out)
             return out
+
+        return call
+
+    def _given(self, kernel: Any, inputs: tuple[Any, ...], arch: str) -> Any:
+        if self.iterators:
+            return self._iterator(kernel, inputs, arch)
+        if kernel.map != "x0":
+            raise NotForThis("a pointer has no map before it")
+        return inputs[0]
+
+    def _combine(self, kernel: Any, dtype: str, arch: str) -> Any:
+        return self._op(kernel.combine.replace("a", "x0").replace("b", "x1"), 2, dtype, arch)
+
+    def _scan(
+        self, kernel: Any, inputs: tuple[Any, ...], out: Any, arch: str, cupy: Any
+    ) -> Callable[[], Any]:
+        import cuda.compute as cc
+
+        dtype, count = str(inputs[0].dtype), inputs[0].size
+        given = self._given(kernel, inputs, arch)
+        op = self._combine(kernel, dtype, arch)
+        algorithm = cc.make_inclusive_scan(d_in=given, d_out=out, op=op, init_value=None)
+        fixed = {"d_in": given, "d_out": out, "num_items": count, "op": op, "init_value": None,
+                 "stream": _Stream(cupy)}  # fmt: skip
+        storage = cupy.empty(algorithm(temp_storage=None, **fixed), "uint8")
+
+        def call() -> Any:
+            algorithm(temp_storage=storage, **fixed)
+            return out
+
+        return call
+
+    def _select(
+        self, kernel: Any, inputs: tuple[Any, ...], out: Any, arch: str, cupy: Any
+    ) -> Callable[[], Any]:
+        import cuda.compute as cc
+
+        if self.iterators:
+            raise NotForThis("what is kept is read from a pointer")
+        (x,), dtype = inputs, str(inputs[0].dtype)
+        name = f"bench_keep_{hashlib.sha256(kernel.keep.encode()).hexdigest()[:12]}"
+        text = (f"typedef {_C[dtype]} T;\nextern \"C\" __device__ void {name}(void* p0, void* out) "
+                f"{{ T x0 = *(T*)p0; *(unsigned char*)out = {kernel.keep}; }}")  # fmt: skip
+        cond = compile_op(name, text, arch)
+        kept, found = cupy.empty_like(x), cupy.zeros(1, "int64")
+        names = {"d_in": x, "d_out": kept, "d_num_selected_out": found, "cond": cond}
+        algorithm = cc.make_select(**names)
+        fixed = {**names, "num_items": x.size, "stream": _Stream(cupy)}
+        storage = cupy.empty(algorithm(temp_storage=None, **fixed), "uint8")
+
+        def call() -> Any:
+            algorithm(temp_storage=storage, **fixed)
+            return kept[: int(found[0])]  # waits, as everybody must who returns the array
 
         return call
 

@@ -150,6 +150,7 @@ class ByHand(Peer):
 
     name = "CUDA C++"
     title = "a CUDA C++ kernel written by hand"
+    builds = 0.4
     library = "cupy"
 
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:

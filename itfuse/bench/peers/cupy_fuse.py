@@ -15,6 +15,7 @@ class CuPyFuse(Peer):
 
     name = "cupy.fuse"
     title = "the same operations under cupy.fuse"
+    builds = 0.2
     library = "cupy"
 
     def __init__(self) -> None:

@@ -31,6 +31,7 @@ class CuPyKernel(Peer):
 
     name = "cupy kernel"
     title = "cupy.ElementwiseKernel or ReductionKernel"
+    builds = 0.3
     library = "cupy"
 
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:

@@ -38,6 +38,14 @@ class Jax:
         """Return rows of mean 0 and variance 1, times `weight`, plus `bias`."""
         return self._jax.nn.standardize(x, axis=-1, epsilon=1e-5) * weight + bias
 
+    def astype(self, x: Any, dtype: str) -> Any:
+        """Return `x` in another dtype."""
+        return x.astype(dtype)
+
+    def add(self, x: Any, y: Any, out: Any = None) -> Any:
+        """Return the sum of two."""
+        return x + y
+
     def copy(self, x: Any) -> Any:
         """Return a copy."""
         return self._jax.numpy.copy(x)
@@ -51,6 +59,7 @@ class Jit(Peer):
     library = "jax"
     engines = ("cuda", "cpu")
     replays = False
+    builds = 0.7
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}

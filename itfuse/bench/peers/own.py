@@ -42,12 +42,36 @@ class Own(Peer):
     engines = ("cuda", "cpu")
 
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
-        """Return a call that builds and computes the expression."""
-        engine = device.engine
+        """Return a call that builds and computes the expression of lazy inputs."""
         plan(case, inputs)
+        form, lazy = own_form(case), tuple(itf.asarray(x) for x in inputs)
+        if case.results > 1:
+            return lambda: itf.compute(*form(*lazy))
         if out is None:
-            return lambda: itf.compute(*expressions(case, inputs), engine=engine)
-        return lambda: itf.compute(*expressions(case, inputs), out=out, engine=engine)
+            return lambda: form(*lazy).compute()
+        return lambda: form(*lazy).compute(out=out)
+
+
+class Wrapping(Own):
+    """The same, with the inputs wrapped at each call as well."""
+
+    name = "itfuse, from arrays"
+    title = "itfuse: arrays wrapped, the expression built and computed at each call"
+    kinds = (LATENCY,)
+
+    def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
+        """Return a call that wraps the inputs, and builds and computes the expression."""
+        plan(case, inputs)
+        form, wrap = own_form(case), itf.asarray
+        if out is None:
+            return lambda: form(*map(wrap, inputs)).compute()
+        return lambda: form(*map(wrap, inputs)).compute(out=out)
+
+
+def own_form(case: Case) -> Callable[..., Any]:
+    """Return the function of lazy inputs that a case is."""
+    form = case.form
+    return case.fused or (lambda *lazy: form(LAZY, *lazy))
 
 
 def plan(case: Case, inputs: tuple[Any, ...]) -> Any:
@@ -67,25 +91,41 @@ class Traced(Peer):
     engines = ("cuda", "cpu")
     kinds = (LATENCY,)
 
-    def missing(self, device: Any) -> str:
-        """Say whether this itfuse has `fuse`."""
-        return "" if hasattr(itf, "fuse") else "this itfuse has no itf.fuse"
-
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a call of the traced function."""
         plan(case, inputs)
-        count = len(inputs)
-        own: Callable[..., Any] = case.fused or (lambda *lazy: case.form(LAZY, *lazy))
-        forms: tuple[Callable[..., Any], ...] = (
-            lambda x: own(x),  # noqa: PLW0108 - a signature of its own
-            lambda x, y: own(x, y),  # noqa: PLW0108
-            lambda x, y, z: own(x, y, z),  # noqa: PLW0108
-            lambda x, y, z, w: own(x, y, z, w),  # noqa: PLW0108
-        )
-        fused = itf.fuse(forms[count - 1])
+        fused = traced(case, len(inputs))
         if out is None:
             return lambda: fused(*inputs)
         return lambda: fused(*inputs, out=out)
 
 
-PEERS = (Own(), Traced())
+class Named(Traced):
+    """The same, called with keywords."""
+
+    name = "itf.fuse, keywords"
+    title = "itfuse: the function under @itf.fuse, its arguments by name"
+
+    def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
+        """Return a call of the traced function."""
+        plan(case, inputs)
+        fused = traced(case, len(inputs))
+        named = dict(zip("xyzw", inputs, strict=False))
+        if out is None:
+            return lambda: fused(**named)
+        return lambda: fused(**named, out=out)
+
+
+def traced(case: Case, count: int) -> Callable[..., Any]:
+    """Return the fused function of a case with `count` inputs."""
+    own = own_form(case)
+    forms: tuple[Callable[..., Any], ...] = (
+        lambda x: own(x),  # noqa: PLW0108 - a signature of its own
+        lambda x, y: own(x, y),  # noqa: PLW0108
+        lambda x, y, z: own(x, y, z),  # noqa: PLW0108
+        lambda x, y, z, w: own(x, y, z, w),  # noqa: PLW0108
+    )
+    return itf.fuse(forms[count - 1])
+
+
+PEERS = (Own(), Wrapping(), Traced(), Named())

@@ -24,6 +24,14 @@ class Torch:
         for name in ("abs", "exp", "log", "sqrt", "where", "erf", "min", "max"):
             setattr(self, name, _without_out(getattr(torch, name)))  # plain: dynamo sees it
 
+    def astype(self, x: Any, dtype: str, out: Any = None) -> Any:
+        """Return `x` in another dtype."""
+        return x.to(getattr(self._torch, dtype))
+
+    def flip(self, x: Any) -> Any:
+        """Return the elements of a vector in reverse order: torch has no negative strides."""
+        return self._torch.flip(x, (0,))
+
     def maximum(self, x: Any, y: Any, out: Any = None) -> Any:
         """Return the greater; a number is a clamp, as torch's users write it."""
         torch = self._torch
@@ -138,6 +146,7 @@ class Compiled(Eager):
 
     name = "torch.compile"
     title = "torch.compile of the same function"
+    builds = 4.0
 
     def __init__(self) -> None:
         self._made: dict[Any, Callable[..., Any]] = {}

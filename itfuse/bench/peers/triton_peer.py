@@ -81,6 +81,7 @@ class Triton(Peer):
     title = "a Triton kernel written by hand"
     library = "triton"
     replays = False
+    builds = 0.6
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
