@@ -51,6 +51,10 @@ def full(example: Report) -> Report:
         *(row(f"relu(2x+1) at {n}", n * 1e-9, "sizes", size=n) for n in (1000, 10**6)),
         *(row(f"{n} operations", n * 1e-4, "depth") for n in (2, 64)),
         row("host time of relu(2x+1)", 5e-6, "latency", kind="latency"),
+        row("first gelu(x)", 0.04, "latency", kind="latency",
+            timings={"itfuse": Timing(0.04, 0.04, 0.04, 0.0, 0.0, timing.NEW_PROCESS)}),
+        *(row(f"softmax, rows of {n}", 1e-3, "rows") for n in (32, 1024, 4096)),
+        row("argmax, rows of 1024", 1e-3, "rows"),
         Row("cumsum(x)", "np.cumsum(x)", "n/a", "itfuse has no cumsum", suite="scan",
             dtype="float32", timings={"cupy": Timing(0.1, 0.1, 0.1), "copy": Timing(1, 1, 1)},
             copy_bytes=100, least_bytes=100),
@@ -183,6 +187,15 @@ def test_charts_have_the_numbers(full: Report) -> None:
     sweep = made["sizes-0"]
     assert isinstance(sweep, charts.Curves)
     assert [x for x, _, _ in sweep.series["itfuse"]] == [1000, 10**6]
+    latency = made["latency-0"]
+    assert isinstance(latency, charts.Bars) and latency.unit == "us"
+    first = made["latency-1"]
+    assert isinstance(first, charts.Bars) and first.groups[0][1][0][1:] == (40.0, "40.0 ms")
+    rows = made["rows-0"]
+    assert isinstance(rows, charts.Curves) and rows.title == "rows: softmax"
+    assert [x for x, _, _ in rows.series["cupy"]] == [32, 1024, 4096]
+    rest = made["rows-1"]
+    assert isinstance(rest, charts.Bars) and rest.groups[0][0] == "argmax, rows of 1024"
     drawn = svg.draw(replace(bars, limits={}), {"itfuse": 0, "cupy": 1, "triton": 2})
     lengths = [float(width) for width in re.findall(r'width="([\d.]+)" height="13"', drawn)]
     assert lengths[0] == pytest.approx(3 * lengths[1], abs=0.2)

@@ -53,6 +53,7 @@ def estimate(case: Case, peers: Iterable[Any], device: Device, settings: Any) ->
     """
     rounds = settings.repeat + WARM_UP
     beside = [peer for peer in peers if case.kind in peer.kinds]
+    beside = [peer for peer in beside if peer.may_have(case)]
     total: float = _SETUP + sum(peer.builds for peer in beside)
     if case.kind == LATENCY:
         return float(total + settings.repeat * _HOST_BATCH * len(beside))

@@ -19,7 +19,7 @@ from typing import Any
 
 from itfuse.bench.case import FUSED, LATENCY, Bar
 from itfuse.bench.result import FAILED, OK, Row
-from itfuse.bench.timing import timing_of
+from itfuse.bench.timing import NEW_PROCESS, timing_of
 
 WARM = 0.015
 """Seconds that a pipeline may take until its first result when everything is kept."""
@@ -182,6 +182,6 @@ def rows(engine: str, repeat: int) -> list[Row]:
 
 
 def _row(name: str, meaning: str, seconds: list[float], bars: tuple[Bar, ...] = ()) -> Row:
-    timings = {FUSED: timing_of(seconds, "wall, new process")}
+    timings = {FUSED: timing_of(seconds, NEW_PROCESS)}
     return Row(name, meaning, OK, suite="latency", kind=LATENCY, size=SIZE, dtype="float32",
                timings=timings, bars=bars)  # fmt: skip

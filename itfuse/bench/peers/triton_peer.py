@@ -108,6 +108,10 @@ class Triton(Peer):
             self._made[text] = module.kernel
         return self._made[text]
 
+    def may_have(self, case: Case) -> bool:
+        """Return whether a kernel of the case has been written."""
+        return bool(case.triton) or case.hand == "softmax"
+
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a launch of the kernel."""
         import torch
