@@ -93,11 +93,9 @@ def power_text(value: float) -> str:
     >>> power_text(1000.0), power_text(0.01), power_text(1e9)
     ('1000', '0.01', '1e9')
     """
-    return (
-        f"{value:g}"
-        if 1e-3 <= value <= 1e4
-        else f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
-    )
+    if 1e-3 <= value <= 1e4:
+        return f"{value:g}"
+    return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
 
 
 def _curves(chart: Curves, numbers: dict[str, int]) -> str:
