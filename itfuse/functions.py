@@ -16,7 +16,7 @@ from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
 from itfuse.errors import ShapeError, Unsupported
 from itfuse.ops import BY_UFUNC, FOLDS, OPS
-from itfuse.rows.op import COMPOSITE, ELEMENTWISE, INDEX, REDUCTION, STATISTIC, Op
+from itfuse.rows.op import COMBINE, COMPOSITE, ELEMENTWISE, INDEX, REDUCTION, STATISTIC, Op
 
 
 def _axes(x: Array, axis: Any, what: str) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ def _reduce(
     else:
         start = np.empty((), node.dtype)
         start[...] = initial  # assigned, not cast: NaN is no integer
-    return apply(OPS[op.combine], (start[()], result))
+    return apply(BY_UFUNC[op.asks], (start[()], result))
 
 
 def _function(op: Op) -> Callable[..., Array]:
@@ -105,7 +105,7 @@ def _documentation(op: Op) -> str:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _op in OPS.values():
-    if _op.name != "astype" and _op.kind != INDEX:
+    if _op.name != "astype" and _op.kind not in (INDEX, COMBINE):
         FUNCTIONS.update(dict.fromkeys((_op.name, *_op.aliases), _function(_op)))
 
 

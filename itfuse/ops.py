@@ -30,6 +30,7 @@ from itfuse import dtypes, reference
 from itfuse.errors import DTypeError
 from itfuse.rows import arithmetic_cpp, complex_cpp, composites, elementwise, statistics
 from itfuse.rows.op import (
+    COMBINE,
     COMPOSITE,
     ELEMENTWISE,
     FOLD,
@@ -316,8 +317,18 @@ def _reduction(name: str, doc: str, numpy: np.ufunc, combine: str, **rest: Any) 
 
 _reduction("sum", "Sum of all elements; small integers add up as 64-bit.", np.add, "add",
            identity=lambda dtype: 0)  # fmt: skip
+# What `prod` combines with: a product to which its identity is neutral, also beside infinities.
+_row(Op("product", 2, COMBINE, "Product of two parts.", numpy=np.multiply,
+        numpy_c=reference.COMPLEX_PRODUCT, symbol="*", cpp={
+            **OPS["multiply"].cpp, "c": "itf_product({0}, {1})"}, helper={"c": ("""
+template <typename F>
+__device__ __forceinline__ itf_complex<F> itf_product(itf_complex<F> a, itf_complex<F> b) {
+  const itf_complex<F> one = {F(1), F(0)};
+  return a == one ? b : b == one ? a : itf_times(a, b);
+}
+""",)}))  # fmt: skip
 _reduction("prod", "Product of all elements; small integers multiply as 64-bit.", np.multiply,
-           "multiply", identity=lambda dtype: 1)  # fmt: skip
+           "product", identity=lambda dtype: 1)  # fmt: skip
 _reduction("min", "Least element; NaN if any is.", np.minimum, "minimum",
            identity=_greatest, of_nothing=False, aliases=("amin",))  # fmt: skip
 _reduction("max", "Greatest element; NaN if any is.", np.maximum, "maximum",

@@ -85,7 +85,24 @@ class ComplexMultiply:
         return out
 
 
+class ComplexProduct(ComplexMultiply):
+    """Complex product to which 1 is neutral, as a reduction's identity must be.
+
+    By the rule of products an infinity times 1 + 0j is not a number.
+    """
+
+    def __call__(self, a: Array, b: Array, out: Array | None = None) -> Any:
+        """Return `a * b`, or the other operand where one is 1."""
+        a, b = np.asarray(a), np.asarray(b)
+        made = np.where(a == 1, b, np.where(b == 1, a, super().__call__(a, b)))
+        if out is None:
+            return made if made.shape else made[()]
+        out[...] = made
+        return out
+
+
 COMPLEX_MULTIPLY = ComplexMultiply()
+COMPLEX_PRODUCT = ComplexProduct()
 
 
 def complex_log1p(z: Array, out: Array) -> Array:

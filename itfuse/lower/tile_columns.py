@@ -14,17 +14,20 @@ import dataclasses
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.accumulator import FRESH, item_dtype, item_functions, item_struct
+from itfuse.lower.accumulator import item_dtype, item_functions, item_struct
 from itfuse.lower.cpp import prelude, struct_text
 from itfuse.lower.rows import (
-    SHUFFLES,
     arrays,
     base,
+    base_type,
+    bases,
     element_text,
+    exchange,
     finish_text,
     mask,
     row_indices,
     row_state,
+    value,
 )
 from itfuse.lower.tile import Needs, TileKernel, access
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS, WARP, leaf
@@ -109,8 +112,7 @@ def lower_columns(stage: Stage, name: str, aligned: bool) -> TileKernel:
     source = "".join([
         prelude(stage),
         access(aligned),
-        SHUFFLES,
-        FRESH,
+        exchange(stage),
         item_struct(stage.combine, "Item0"),
         item_functions(stage.combine, "Item0", "0"),
         struct_text("State", [declaration for declaration, _ in state.fields]),
@@ -167,7 +169,7 @@ def _how(stage: Stage, slot: int, aligned: bool) -> str:
         return "step"
     if not source.moves[last]:
         return "fixed"
-    return "vector" if source.inner == 1 else "step"
+    return "vector" if source.inner == 1 and source.layout == "strided" else "step"
 
 
 def _blocks(stage: Stage) -> str:
@@ -302,7 +304,7 @@ def _quad(stage: Stage, aligned: bool) -> str:
     cpp = {s: DTYPES[stage.inputs[s].dtype].cpp for s in arrays(stage, slots)}
     kinds = {s: _how(stage, s, aligned) for s in cpp}
     members = "".join(
-        f"  const {cpp[s]}* b{s}{'[V]' if kinds[s] == 'step' else ''};\n" for s in cpp
+        f"  {base_type(stage, s)} b{s}{'[V]' if kinds[s] == 'step' else ''};\n" for s in cpp
     )
     placed = ""
     for s in cpp:
@@ -333,14 +335,10 @@ def _quad(stage: Stage, aligned: bool) -> str:
                 f"e{s}.at[v] = v < there ? p{s}[v] : p{s}[0];\n        }}\n"
             )
         elif kind == "fixed":
-            loads += (
-                f"        const {cpp[s]} x{s} = *reinterpret_cast<const {cpp[s]}*>(\n"
-                f"            reinterpret_cast<const char*>(c.b{s}) + {offset});\n"
-            )
+            loads += f"        const {cpp[s]} x{s} = {value(stage, s, f'c.b{s}', offset)};\n"
     values = "".join(f"          const {cpp[s]} x{s} = e{s}.at[v];\n" for s in vectors)
     values += "".join(
-        f"          const {cpp[s]} x{s} = *reinterpret_cast<const {cpp[s]}*>(\n"
-        f"              reinterpret_cast<const char*>(c.b{s}[v]) + {_down(stage, s)});\n"
+        f"          const {cpp[s]} x{s} = {value(stage, s, f'c.b{s}[v]', _down(stage, s))};\n"
         for s in cpp
         if kinds[s] == "step"
     )
@@ -392,15 +390,12 @@ def _down(stage: Stage, slot: int) -> str:
 def _finish(stage: Stage) -> str:
     """Write the epilogue of each column."""
     assert stage.finish is not None
-    bases = "".join(
-        f"    const {DTYPES[stage.inputs[s].dtype].cpp}* const b{s} = {base(stage, s)};\n"
-        for s in arrays(stage, stage.finish.slots)
-    )
+    named = bases(stage, stage.finish.slots)
     return "".join([
         "#pragma unroll\n  for (int v = 0; v < V; ++v) {\n    if (v >= there) break;\n",
         "    const long long row = column + v;\n    const Item0& a0 = a.at[v];\n",
-        row_indices(stage) if bases else "",
-        bases,
+        row_indices(stage) if named else "",
+        named,
         finish_text(stage, stage.phases[0], 0, "a0"),
         *(f"    s.y{at}[row] = q{value};\n" for at, value in enumerate(stage.written)),
         "  }\n",

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
-from itfuse.plan.stages import Note, Stage, fields
+from itfuse.plan.stages import Note, Stage
 
 
 @dataclass(frozen=True)
@@ -66,30 +65,6 @@ def _not_in_order(stage: Stage) -> str:
     return "an output is not contiguous over the domain" if strided else ""
 
 
-def _not_by_rows(stage: Stage) -> str:
-    moved = [i.dtype for i in stage.inputs if i.kind != "scalar"]
-    moved += [o.dtype for o in stage.outputs]
-    for phase in stage.phases:
-        moved += [name for name, _ in fields(phase.combine)]
-        moved += phase.finish.result_dtypes if phase.finish else ()
-    for name in dict.fromkeys(moved):
-        if DTYPES[name].part or DTYPES[name].narrow:
-            return (
-                f"row and column kernels take no {name} yet; .astype(...) a materialized operand, "
-                "or reduce the whole array"
-            )
-    return _computed_places(stage)
-
-
-def _computed_places(stage: Stage) -> str:
-    if any(i.layout in ("index", "gathered") for i in stage.inputs):
-        return (
-            "row programs have no kernel for numbers of the index and reads at computed places; "
-            "itf.materialize() that operand first"
-        )
-    return ""
-
-
 # fmt: off
 STRATEGIES: tuple[Strategy, ...] = (
     Strategy("tile", "cuda", "transform", _never,
@@ -106,9 +81,9 @@ STRATEGIES: tuple[Strategy, ...] = (
              "any fused map before the reduction through one TransformIterator"),
     Strategy("blocks", "cpu", "transform", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "reduce", _never, "cache-sized blocks of NumPy"),
-    Strategy("tile", "cuda", "rows", _not_by_rows,
+    Strategy("tile", "cuda", "rows", _never,
              "whole rows on chip, each walked as often as the expression needs"),
-    Strategy("tile", "cuda", "columns", _not_by_rows,
+    Strategy("tile", "cuda", "columns", _never,
              "threads along the kept axes, in the same fixed order: nothing is transposed"),
     Strategy("blocks", "cpu", "rows", _never, "blocks of whole rows of NumPy"),
     Strategy("blocks", "cpu", "columns", _never, "blocks of whole rows of NumPy"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
-INDEX, PLACE = "index", "place"
+INDEX, PLACE, COMBINE = "index", "place", "combine"
 FOLD, STATISTIC = "fold", "statistic"
 
 
@@ -25,7 +25,8 @@ class Op:
         Number of array operands.
     kind : str
         `elementwise`, `reduction`, `fold` (a reduction with several accumulators), `composite`
-        (written in terms of others), `statistic` (a composite along axes) or `leaf`.
+        (written in terms of others), `statistic` (a composite along axes), `combine` (the operator
+        of a reduction and nothing else), `index`, `place` or `leaf`.
     numpy : callable, optional
         What the CPU engine calls, `numpy(*operands, out=block)`: this is the op's definition.
         For a reduction, the ufunc whose `reduce` defines it.

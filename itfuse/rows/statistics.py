@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from itfuse.dtypes import accumulator
+from itfuse.dtypes import accumulator, kind
 from itfuse.errors import NeedsBuffer, ShapeError, Unsupported
 
 LONG = 1 << 13
@@ -59,6 +59,11 @@ def var(F: Any, x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0,
     x = F.asarray(x)
     if dtype is not None or x.dtype.kind in "biu":
         x = F.astype(x, np.float64 if dtype is None else dtype)
+    if kind(x.dtype) == "c":  # |z|^2 is the sum of the squares of its parts
+        re, im = (
+            var(F, part, axis, None, ddof, keepdims, where) for part in (F.real(x), F.imag(x))
+        )
+        return F.add(re, im)
     parts = (x, 1, F.subtract(x, x))
     if where is not None:
         present = F.astype(F.not_equal(where, 0), x.dtype)
@@ -150,10 +155,17 @@ def logsumexp(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return F.add(F.log(total), top(keepdims))
 
 
+def _squared(F: Any, x: Any) -> Any:
+    """Return the squares of the absolute values."""
+    if kind(x.dtype) == "c":
+        return F.add(F.square(F.real(x)), F.square(F.imag(x)))
+    return F.square(x)
+
+
 def norm(F: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """Vector norms, and the matrix norms that need no decomposition."""
     x = F.asarray(x)
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fc":
         x = F.astype(x, np.float64)
     axes = F.axes(x, axis)
     flat = axis is None and ord is None
@@ -171,11 +183,11 @@ def norm(F: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fal
         return extreme(sums, axis=axes)
     over: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
     if ord in (None, 2, "fro"):
-        return F.sqrt(F.sum(F.square(x), **over))
+        return F.sqrt(F.sum(_squared(F, x), **over))
     if ord in (np.inf, -np.inf):
         return (F.max if ord > 0 else F.min)(F.absolute(x), **over)
     if ord == 0:
-        return F.astype(F.sum(F.not_equal(x, 0), **over), x.dtype)
+        return F.astype(F.sum(F.not_equal(x, 0), **over), F.absolute(x).dtype)
     if ord == 1:
         return F.sum(F.absolute(x), **over)
     if isinstance(ord, str):
@@ -184,8 +196,9 @@ def norm(F: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fal
 
 
 def vecdot(F: Any, x1: Any, x2: Any, axis: int = -1) -> Any:
-    """Sum of products along an axis, in the dtype of the products."""
-    product = F.multiply(x1, x2)
+    """Sum of products along an axis, in the dtype of the products; x1 is conjugated."""
+    x1 = F.asarray(x1)
+    product = F.multiply(F.conj(x1) if kind(x1.dtype) == "c" else x1, x2)
     if product.dtype.kind == "b":
         return F.any(product, axis=axis)
     return F.sum(product, axis=axis, dtype=product.dtype)
@@ -236,7 +249,7 @@ def _centred(F: Any, x: Any, axis: Any, ddof: float = 0) -> tuple[Any, Any]:
     apart = F.subtract(x, mean(F, x, axis, keepdims=True))
     if F.length(x, axis) > LONG:
         return apart, var(F, x, axis, ddof=ddof, keepdims=True)
-    squares = F.sum(F.square(apart), axis=axis, keepdims=True)
+    squares = F.sum(_squared(F, apart), axis=axis, keepdims=True)
     return apart, F.divide(squares, max(float(F.length(x, axis)) - ddof, 0.0))
 
 
@@ -255,7 +268,7 @@ def layernorm(F: Any, x: Any, weight: Any = None, bias: Any = None, axis: Any = 
 def rmsnorm(F: Any, x: Any, weight: Any = None, axis: Any = -1, eps: float = 1e-5) -> Any:
     """Over the root of the mean square along the axis, then weight."""
     x = F.asarray(x)
-    square = mean(F, F.square(x), axis, keepdims=True)
+    square = mean(F, _squared(F, x), axis, keepdims=True)
     return _scaled(F, F.divide(x, F.sqrt(F.add(square, eps))), weight, None)
 
 
