@@ -469,7 +469,9 @@ for _fields in composites.COMPOSITES:
 BY_UFUNC: dict[Any, Op] = {
     op.asks: op
     for op in OPS.values()
-    if op.kind in (ELEMENTWISE, COMPOSITE) and op.asks and op.numpy in (None, op.asks)
+    if op.kind in (ELEMENTWISE, COMPOSITE)
+    and op.asks
+    and (op.numpy in (None, op.asks) or op.name == op.asks.__name__)
 }
 """The row that means a ufunc; NumPy has some twice (radians is deg2rad)."""
 for _op in list(BY_UFUNC.values()):
