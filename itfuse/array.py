@@ -269,12 +269,12 @@ def asarray(obj: Any, dtype: Any = None) -> Array:
 _placeholders = itertools.count(1)
 
 
-def spec(shape: tuple[int, ...], dtype: Any) -> Array:
+def spec(shape: int | Sequence[int], dtype: Any) -> Array:
     """Return a placeholder of `shape` and `dtype` without memory, for planning and building.
 
     Parameters
     ----------
-    shape : tuple of int
+    shape : int or tuple of int
         Its shape.
     dtype : dtype-like
         Its dtype.
@@ -293,11 +293,9 @@ def spec(shape: tuple[int, ...], dtype: Any) -> Array:
     True
     """
     wanted = dtypes.as_dtype(dtype, "spec(...)")
-    if any(size < 0 for size in shape):
-        raise ShapeError(f"spec({tuple(shape)}, ...): a size is negative")
-    strides = contiguous_strides(tuple(shape), wanted.itemsize)
-    memory = Memory("none", next(_placeholders), strides)
-    node = expr.make(INPUT, (), wanted, tuple(shape), memory)
+    shape = expr.shape_of(shape, "spec")
+    memory = Memory("none", next(_placeholders), contiguous_strides(shape, wanted.itemsize))
+    node = expr.make(INPUT, (), wanted, shape, memory)
     return Array(node, {node: None}, "none")
 
 

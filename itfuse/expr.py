@@ -7,6 +7,7 @@ sub-expressions need no search. All walks are iterative: depth is limited by mem
 from __future__ import annotations
 
 import math
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -169,6 +170,17 @@ def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
     return node
 
 
+def shape_of(shape: Any, what: str) -> Shape:
+    """Return the shape that an integer or a sequence of integers means."""
+    sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    if any(isinstance(size, (bool, np.bool)) for size in sizes):
+        raise TypeError(f"{what}: a size is a bool in {shape!r}; expected integers")
+    found = tuple(operator.index(size) for size in sizes)
+    if any(size < 0 for size in found):
+        raise ShapeError(f"{what}: a size is negative in {found}")
+    return found
+
+
 def broadcast(shapes: Iterable[Shape], describe: Callable[[], str]) -> Shape:
     """Return NumPy's broadcast of `shapes`; `describe()` names the expression in the error."""
     shapes = [shape for shape in shapes if shape]
@@ -283,7 +295,7 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
         if shape is None or not shape:
             shape = src.shape
         elif src.shape and src.shape != shape:
-            shape = broadcast([src.shape for src in (*srcs, *_nodes(operands))], describe)
+            shape = broadcast([src.shape for src in _nodes(operands)], describe)
     assert shape is not None
     if op.refuses is not None:
         known = [src.arg if src.op is SCALAR else None for src in srcs]

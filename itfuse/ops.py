@@ -280,6 +280,18 @@ _elementwise("astype", 1, "Conversion to another dtype.", reference.astype,
                                "uint64")), "itf_bfloat_of((double){0})")},
              result=lambda x: ((x,), x))  # fmt: skip
 
+
+def _complex_result(re: Any, im: Any) -> tuple[tuple[Any, ...], Any]:
+    part = np.result_type(*(kind(0) if isinstance(kind, type) else kind for kind in (re, im)), "f4")
+    if part.kind == "c":
+        raise TypeError("its parts are real numbers")
+    return (part, part), np.result_type(part, "c8")
+
+
+_elementwise("complex", 2, "Complex number of a real and an imaginary part.",
+             reference.complex_of, {"ff->c": "{T}{{{0}, {1}}}"},
+             result=_complex_result)  # fmt: skip
+
 # ---- places ----------------------------------------------------------------------------------
 _INT64 = np.dtype(np.int64)
 # On the CPU an index out of bounds is an error. A device cannot raise: it stays inside the array.

@@ -138,6 +138,12 @@ def complex_square(x: Array, out: Array) -> Array:
     return result
 
 
+def complex_of(re: Array, im: Array, out: Array) -> Array:
+    """Write a complex number of two parts."""
+    out.real, out.imag = re, im
+    return out
+
+
 def wrap_index(i: Array, n: Any, out: Array) -> Array:
     """Write the places that indices mean into `out`.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from itfuse.errors import Unsupported
 from itfuse.plan.stages import Note, Stage
+from itfuse.wording import text
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,10 @@ def choose(stage: Stage, number: int, engine: str, wish: str) -> tuple[Stage, li
             continue
         why_not = row.refuses(stage)
         if not why_not:
-            notes = [Note("strategy", f"pass {number + 1}: {text}") for text in reasons]
+            notes = [Note("strategy", f"pass {number + 1}: {why}") for why in reasons]
             return replace(stage, strategy=row.name), notes
         reasons.append(f"not {row.name}: {why_not}")
-    raise Unsupported(
-        f"strategy {wish!r} cannot run pass {number + 1} "
-        f"({'; '.join(reasons) or 'no such strategy here'}); use strategy='auto'"
-    )
+    what = ", ".join(text(output.node) for output in stage.outputs)
+    why = "; ".join(reasons) or f"a {stage.primitive} pass has no such strategy"
+    instead = "" if wish == "auto" else "; use strategy='auto'"
+    raise Unsupported(f"{what}: strategy {wish!r} cannot run it: {why}{instead}")
