@@ -315,7 +315,7 @@ def call_as_numpy(function: Any, call: Callable[..., Any], args: Any, kwargs: An
             break
         mine = renamed.get(parameter.name, parameter.name)
         shared = any(one.name == mine and one.kind in _NAMED for one in ours)
-        if shared or parameter.name == "out":
+        if (shared and parameter.kind in _NAMED) or parameter.name == "out":
             args, rest = args[:at], args[at:]
             names = [one.name for one in theirs[at:] if one.kind in _NAMED]
             by_name.update(zip(names, rest, strict=False))
