@@ -19,7 +19,7 @@ from itfuse.evaluate import evaluate
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
 from itfuse.form import Number
-from itfuse.ops import INPUT, OPS
+from itfuse.ops import BY_NAME, INPUT
 from itfuse.plan import make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
@@ -156,13 +156,10 @@ class Array:
 
     # ---- CuPy's functions on this expression; NumPy's are in functions.py ----
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        op = OPS.get(_CUPY_NAMES.get(kernel.name, kernel.name.removeprefix("cupy_")))
+        op = BY_NAME.get(kernel.name.removeprefix("cupy_"))
         if op is None or op.kind != ELEMENTWISE or kwargs:
             raise Unsupported(f"itfuse has no operation for CuPy's {kernel.name}; compute() first")
         return apply(op, args)
-
-
-_CUPY_NAMES = {"cupy_true_divide": "divide", "cupy_where": "where"}
 
 
 def _lift(x: Any) -> Any:

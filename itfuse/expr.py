@@ -216,7 +216,7 @@ def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tupl
             else:
                 assert op.asks is not None
                 *operands, result = op.asks.resolve_dtypes((*kinds, None))
-            by_value = _compares(op) and any(kind is int for kind in kinds)
+            by_value = op.compares and any(kind is int for kind in kinds)
             found = tuple(operands), result, by_value
         except (TypeError, ValueError) as why:
             raise DTypeError(f"{describe()}: {why}") from None
@@ -330,7 +330,7 @@ def _kind(operand: Any, describe: Callable[[], str]) -> Any:
 def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
     # NumPy compares a Python integer exactly, whatever the array's dtype can hold. An integer
     # beyond all of its values compares like infinity, so compare as (exact enough) floats.
-    if _compares(op) and any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
+    if op.compares and any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
         strong = [kind for kind in kinds if not isinstance(kind, type)]
         if len(strong) == 1 and strong[0].kind in "iu":
             value = next(x for x, kind in zip(operands, kinds, strict=True) if kind is int)
@@ -343,13 +343,6 @@ def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
                 )
                 kinds = tuple(np.dtype(float) if kind is int else kind for kind in kinds)
     return operands, kinds
-
-
-def _compares(op: Op) -> bool:
-    return op.ufunc is None and op.numpy in _EXACT
-
-
-_EXACT = {np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal}
 
 
 def normalize_axes(axis: Any, ndim: int, describe: Callable[[], str]) -> tuple[int, ...]:

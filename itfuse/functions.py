@@ -32,7 +32,7 @@ def _reduce(
     what = f"{op.name}({wording.text(lazy._node)})"
     axes = _axes(lazy, axis, op.name)
     if dtype is not None:
-        if op.name not in ("sum", "prod"):
+        if not op.takes_dtype:
             raise TypeError(f"{op.name} takes no dtype")
         dtype = dtypes.as_dtype(dtype, what)
     if where is not None:
@@ -172,23 +172,6 @@ class _Namespace:
 
 F = _Namespace()
 
-_METHODS = (
-    "sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "argmin", "argmax", "clip",
-    "round", "conj", "conjugate",
-)  # fmt: skip
-
-
-def _power(x: Any, y: Any) -> Any:
-    # NumPy's `**` (not np.power) takes cheap exponents by cheaper means, with other roundings.
-    if type(y) in (int, float) and isinstance(x, Array):
-        inexact = dtypes.kind(x.dtype) in "fc"
-        if y == 2 and (inexact or type(y) is int):
-            return FUNCTIONS["square"](x)
-        cheap = {0.5: "sqrt", -1: "reciprocal", 1: "positive"}.get(y)
-        if cheap and inexact:
-            return FUNCTIONS[cheap](x)
-    return FUNCTIONS["power"](x, y)
-
 
 def _operand(x: Any) -> bool:
     return not isinstance(x, (str, bytes, type(None), dict, set))
@@ -203,10 +186,7 @@ def _install(op: Op) -> None:
         return
 
     def function(*operands: Any) -> Any:
-        return apply(op, operands)
-
-    if op.dunder == "pow":
-        function = _power
+        return apply(op, operands) if op.operator is None else op.operator(F, *operands)
 
     def forward(self: Array, other: Any) -> Any:
         if type(other) in _PLAIN or _operand(other):
@@ -226,8 +206,10 @@ def _install(op: Op) -> None:
 for _op in OPS.values():
     if _op.dunder:
         _install(_op)
-for _name in _METHODS:
-    setattr(Array, _name, FUNCTIONS[_name])
+for _op in OPS.values():
+    for _name in (_op.name, *_op.aliases) if _op.method else ():
+        if hasattr(np.ndarray, _name):
+            setattr(Array, _name, FUNCTIONS[_name])
 
 
 # ---- what else Python asks of a number -------------------------------------------------------

@@ -30,6 +30,7 @@ class Statistic:
     doc: str
     expand: Callable[..., Any]
     aliases: tuple[str, ...] = ()
+    method: bool = False
 
 
 def mean(F: Any, x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False,
@@ -328,10 +329,13 @@ def median(F: Any, x: Any, axis: Any = None) -> Any:
 
 
 STATISTICS: tuple[Statistic, ...] = (
-    Statistic("var", 1, "Variance, with `ddof`: merged by Chan's method in one pass.", var),
-    Statistic("std", 1, "Standard deviation, with `ddof`.", std),
-    Statistic("argmax", 1, "Position of the first greatest element, or NaN.", _arg("argmax")),
-    Statistic("argmin", 1, "Position of the first least element, or NaN.", _arg("argmin")),
+    Statistic("var", 1, "Variance, with `ddof`: merged by Chan's method in one pass.", var,
+              method=True),
+    Statistic("std", 1, "Standard deviation, with `ddof`.", std, method=True),
+    Statistic("argmax", 1, "Position of the first greatest element, or NaN.", _arg("argmax"),
+              method=True),
+    Statistic("argmin", 1, "Position of the first least element, or NaN.", _arg("argmin"),
+              method=True),
     Statistic("nanargmax", 1, "Position of the first greatest element that is not NaN; 0 if all "
               "are.", _nanarg("argmax", -np.inf)),
     Statistic("nanargmin", 1, "Position of the first least element that is not NaN; 0 if all are.",
