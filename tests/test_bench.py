@@ -381,7 +381,7 @@ def test_every_suite_on_the_gpu(suite: str) -> None:
     assert not bad
     faults = {(row.case, name): why for row in found.rows for name, why in row.failures.items()}
     ours = ("cupy kernel", "CUDA C++", "cuda.compute", "cuda.compute iterator", "itf.fuse",
-            "itf.fuse, keywords", "itfuse, from arrays")  # fmt: skip
+            "itf.fuse by keyword", "itfuse from arrays")  # fmt: skip
     assert not {at: why for at, why in faults.items() if at[1] in ours}
     timed = [row for row in found.rows if row.timings]
     assert timed and all("cupy" in row.timings or row.case.startswith(_STARTS)

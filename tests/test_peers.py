@@ -183,7 +183,7 @@ def test_depth_counts_its_operations() -> None:
 
 def test_host_time(cpu: timing.CpuDevice) -> None:
     case = of_suite("latency")[0]
-    names = ["itfuse", "itfuse, from arrays", "itf.fuse", "itf.fuse, keywords", "numpy"]
+    names = ["itfuse", "itfuse from arrays", "itf.fuse", "itf.fuse by keyword", "numpy"]
     for case in of_suite("latency"):
         chosen = [peer for name, peer in peers.registry().items() if name in names]
         row = host.run_case(cpu, case, SETTINGS, chosen)

@@ -127,6 +127,17 @@ def test_a_run_that_spends_its_budget_is_complete_and_says_what_it_left_out(
     assert report.document(found)["complete"] and "--budget 0.5" in found.command()
 
 
+def test_a_budget_for_nothing_is_a_failure() -> None:
+    options = ("bench", "--engine", "cpu", "--size", "2**10", "--budget", "1e-9")
+    found = CliRunner().invoke(app, [*options, "--case", "dot", "--peer", "numpy"])
+    assert found.exit_code == 1 and "left out 1: dot" in found.output
+
+
+def test_names_of_peers_can_be_joined_by_commas() -> None:
+    assert not [name for name in peers.registry() if "," in name]
+    assert peers.choose([",".join(peers.registry())]) == list(peers.registry().values())
+
+
 def test_rows_come_in_the_table_s_order(
     cpu: timing.CpuDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,7 +260,8 @@ def show(report: Report, console: Console) -> None:
     for note in report.notes:
         console.print(f"note: {note}")
     if report.settings.peers:
-        console.print(f"took {took(report)}", soft_wrap=True)
+        if report.rows:
+            console.print(f"took {took(report)}", soft_wrap=True)
         console.print(f"again: {report.command()}", soft_wrap=True)
     if report.interrupted:
         console.print(

@@ -108,7 +108,7 @@ _HOST = (
           lambda x, y: x + y, Bar(1 / 0.75, "cupy", "itf.fuse"), **_ADD),
     _host("2x+y", 2, "2 * x + y", lambda F, x, y, out=None: F.add(x * 2, y, out=out),
           lambda x, y: x * 2 + y, Bar(1 / 4, "itf.fuse"),
-          Bar(1 / 4, "itf.fuse", "itfuse, from arrays"), kernel=Kernel("x0 * T(2) + x1"),
+          Bar(1 / 4, "itf.fuse", "itfuse from arrays"), kernel=Kernel("x0 * T(2) + x1"),
           triton="x0 * 2 + x1", allocates=True),
     _host("sum(x)", 1, "np.sum(x)", lambda F, x, out=None: F.sum(x), lambda x: x.sum(),
           Bar(1.0, "cupy", "itf.fuse"), tolerance=SUM, kernel=Kernel("x0", "a + b"), triton="x0",
