@@ -262,7 +262,7 @@ def fake_torch() -> Any:
         "sum": lambda x, dim=None: np.sum(x, axis=dim),
         "mean": lambda x, dim=None: np.mean(x, axis=dim),
         "var": lambda x, dim, correction: np.var(x, axis=dim, ddof=correction),
-        "min": np.min, "max": np.max,
+        "min": np.min, "max": np.max, "amax": lambda x, dim: np.max(x, axis=dim),
         "argmax": lambda x, dim: np.argmax(x, axis=dim),
         "argmin": lambda x, dim: np.argmin(x, axis=dim),
         "cumsum": lambda x, dim: np.cumsum(x, axis=dim),

@@ -73,6 +73,13 @@ def test_bars_name_peers_and_timings_that_there_are() -> None:
     assert sum("softmax" in case.name and bool(case.bars) for case in CASES.values()) == 29
 
 
+def test_a_kernel_has_an_array_to_write_to() -> None:
+    case = CASES["relu(2x+1)"]
+    for wrong in ({"allocates": True}, {"results": 2}):
+        with pytest.raises(ValueError, match="needs an array"):
+            replace(case, **wrong)
+
+
 # ---- time ----
 def test_every_suite_has_an_estimate(cpu: timing.CpuDevice) -> None:
     everyone = list(peers.registry().values())
