@@ -226,7 +226,7 @@ def test_inputs_that_fit_in_the_cache_are_rotated(cpu: timing.CpuDevice) -> None
     cpu.cache = 3000 * 4
     assert runner._sets(cpu, case, 3000, "float32") == 4
     assert runner._sets(cpu, case, 1 << 20, "float32") == 1
-    assert runner._sets(cpu, case, 1, "float32") == runner._MOST_SETS
+    assert runner._sets(cpu, case, 1, "float32") == runner.MOST_SETS
     result = runner.start(cpu, [case], 10, "float32", 1)
     runner.run(cpu, [case], result)
     assert any("stay in the" in note and "mean" in note for note in result.notes)

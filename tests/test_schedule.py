@@ -99,12 +99,16 @@ def test_a_budget_is_shared_and_the_main_cases_come_first(
     assert made.cases[: len(of_suite("elementwise"))] == of_suite("elementwise")
     assert [case.extra for case in rows] == sorted(case.extra for case in rows)
     share = 100 * made.estimates["elementwise"] / sum(made.estimates.values())
-    clock[0] = share - 0.1
-    assert made.has_time(made.cases[0]) and made.has_time(rows[0])
-    clock[0] = share + 0.1
-    assert not made.has_time(made.cases[0]) and made.has_time(rows[0])
+    first, second, other, last = (one.name for one in (*made.cases[:2], rows[0], rows[1]))
+    clock[0] = share - 0.1  # less is left than the case takes, but it is the suite's first
+    assert made.may_begin(first) and not made.may_begin(second)
+    assert made.may_begin(other) and made.may_begin(last)
+    clock[0] = share - 5
+    assert made.may_begin(second)
     clock[0] = 100.1
-    assert not made.has_time(rows[0])
+    assert not made.may_begin(last)
+    made.begin()
+    assert made.may_begin(last)
 
 
 def test_without_a_budget_everything_runs_in_order(
@@ -112,7 +116,7 @@ def test_without_a_budget_everything_runs_in_order(
 ) -> None:
     made = schedule.Schedule(CASES_OF_BOTH, [], cpu, SETTINGS)
     clock[0] = 1e9
-    assert made.cases == CASES_OF_BOTH and all(map(made.has_time, CASES_OF_BOTH))
+    assert made.cases == CASES_OF_BOTH and all(made.may_begin(c.name) for c in CASES_OF_BOTH)
 
 
 def test_a_run_that_spends_its_budget_is_complete_and_says_what_it_left_out(

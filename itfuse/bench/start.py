@@ -19,6 +19,7 @@ from typing import Any
 
 from itfuse.bench.case import FUSED, LATENCY, Bar
 from itfuse.bench.result import FAILED, OK, Row
+from itfuse.bench.schedule import STARTS
 from itfuse.bench.timing import NEW_PROCESS, timing_of
 
 WARM = 0.015
@@ -154,7 +155,7 @@ def rows(engine: str, repeat: int) -> list[Row]:
         found = measure(engine, repeat)
     except (OSError, subprocess.SubprocessError, ValueError, RuntimeError) as why:
         text = f"{type(why).__name__}: {why}"
-        return [Row("first results of new processes", "", FAILED, text, suite="latency",
+        return [Row(STARTS, "", FAILED, text, suite="latency",
                     kind=LATENCY)]  # fmt: skip
     bars = engine == "cuda"
     made = [_row("import itfuse", "in a new process", [one.imported for one in found])]
