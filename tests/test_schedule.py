@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from itfuse.bench import peers, report, runner, schedule, timing
+from itfuse.bench import peers, report, runner, schedule, start, timing
 from itfuse.bench.app import app
 from itfuse.bench.case import EVERY_PEER, Bar, Case
 from itfuse.bench.cases import CASES, SUITES, of_suite
@@ -166,3 +166,26 @@ def test_quick_leaves_out_what_others_stand_for() -> None:
     assert "sum(x*x), 1024 columns" in found.output and "256 columns" not in found.output
     assert "median of 7" in found.output and "--quick" in found.output
     assert "about " in found.output and "took " in found.output
+
+
+# ---- on a GPU ----
+@pytest.mark.gpu
+def test_bars_are_measured_at_full_size() -> None:
+    device = timing.open_device("cuda")
+    cases = [CASES["relu(2x+1)"], CASES["sum(abs(x))"], CASES["sum at 1e4"]]
+    found = runner.start(device, cases, None, "float32", 5, peers=peers.choose(["cupy"]))
+    runner.run(device, cases, found, peers=peers.choose(["cupy"]))
+    assert found.settings.size == 1 << 28
+    assert [len(one.bars) for one in found.rows] == [1, 1, 1]
+    assert all(0.3 < (one.found(bar) or 0) < 10 for one, bar in found.bars)
+    assert report.bar_lines(found)[0].startswith("bars: ")
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_new_processes_on_the_gpu() -> None:
+    rows = start.rows("cuda", 1)
+    assert {one.status for one in rows} == {"ok"}, rows
+    names = [one.case for one in rows]
+    assert len(names) == 1 + 3 * 5 + 2 * 4  # the import; tile, which compiles itself; cub
+    assert sum(bool(one.bars) for one in rows) == 10
