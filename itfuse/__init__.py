@@ -45,7 +45,9 @@ from itfuse.functions import FUNCTIONS
 from itfuse.fused import fuse
 from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
+from itfuse.profile import Profile, profile
 from itfuse.standard import CONSTANTS, VERSION, namespace_info
+from itfuse.visual import visualize
 
 __version__ = "0.1.0"
 
@@ -82,6 +84,7 @@ __all__ = [
     "Note",
     "Plan",
     "PlanError",
+    "Profile",
     "RangeError",
     "ShapeError",
     "Stage",
@@ -96,7 +99,9 @@ __all__ = [
     "graph",
     "load",
     "plan",
+    "profile",
     "spec",
+    "visualize",
     *CONSTANTS,
     *FUNCTIONS,
 ]

@@ -20,6 +20,7 @@ from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
 from itfuse.form import Number
 from itfuse.ops import BY_NAME, INPUT
+from itfuse.picture import Picture
 from itfuse.plan import make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
@@ -139,6 +140,10 @@ class Array:
     def explain(self, **options: Any) -> str:
         """Return what `compute` would do; see `itfuse.explain`."""
         return explain(self, **options)
+
+    def visualize(self, path: str | None = None, **options: Any) -> Picture:
+        """Return a picture of the passes that `compute` would run; see `itfuse.visualize`."""
+        return Picture(self.plan(**options), path)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if place_of(self._device) != "cpu":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -52,6 +52,12 @@ class Engine(Protocol):
 
     def bandwidth(self) -> float:
         """Return the memory bandwidth in bytes per second, for floor times."""
+
+    def seconds(self, call: Callable[[], object], repeat: int, batch: int) -> list[float]:
+        """Time `repeat` batches of calls; return the seconds of one call in each."""
+
+    def copy_speed(self) -> float:
+        """Return the bytes per second, read and written, of a copy measured here."""
 
 
 @dataclass(frozen=True)

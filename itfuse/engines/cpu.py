@@ -277,3 +277,17 @@ class CpuEngine:
     def bandwidth(self) -> float:
         """Return the memory bandwidth in bytes per second: a copy, measured once."""
         return self._bandwidth
+
+    def seconds(self, call: Callable[[], object], repeat: int, batch: int) -> list[float]:
+        """Time `repeat` batches of calls by the wall's clock; return the seconds of one call."""
+        times = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            for _ in range(batch):
+                call()
+            times.append((time.perf_counter() - start) / batch)
+        return times
+
+    def copy_speed(self) -> float:
+        """Return the bytes per second, read and written, of a copy measured here."""
+        return self._bandwidth

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -126,3 +127,33 @@ class CudaEngine:
     def bandwidth(self) -> float:
         """Return the memory bandwidth in bytes per second, as the device states it."""
         return self._bandwidth
+
+    def seconds(self, call: Callable[[], object], repeat: int, batch: int) -> list[float]:
+        """Time `repeat` batches of calls by events; return the seconds of one call in each."""
+        event, times = cupy.cuda.Event, []
+        with self.on(None):
+            for _ in range(repeat):
+                start, end = event(), event()
+                start.record()
+                for _ in range(batch):
+                    call()
+                end.record()
+                end.synchronize()
+                times.append(cupy.cuda.get_elapsed_time(start, end) / 1e3 / batch)
+        return times
+
+    @functools.cached_property
+    def _copied(self) -> float:
+        free = int(self.device.mem_info[0])
+        nbytes = max(1 << 20, min(1 << 28, free // 8))
+        with self.on(None):
+            source, target = cupy.zeros(nbytes, "uint8"), cupy.zeros(nbytes, "uint8")
+            stream = cupy.cuda.get_current_stream()
+            times = self.seconds(
+                lambda: target.data.copy_from_device_async(source.data, nbytes, stream), 9, 4
+            )
+        return 2 * nbytes / sorted(times)[len(times) // 2]
+
+    def copy_speed(self) -> float:
+        """Return the bytes per second, read and written, of a copy measured here."""
+        return self._copied
