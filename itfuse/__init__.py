@@ -21,7 +21,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from itfuse import creation, engines, joining, protocol  # noqa: F401 - these install functions
+from itfuse import (  # these install functions
+    creation,  # noqa: F401
+    engines,
+    joining,  # noqa: F401
+    protocol,  # noqa: F401
+    selection,  # noqa: F401
+)
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (
@@ -45,6 +51,7 @@ from itfuse.functions import FUNCTIONS
 from itfuse.fused import fuse
 from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
+from itfuse.selected import Selected
 from itfuse.standard import CONSTANTS, VERSION, namespace_info
 
 __version__ = "0.1.0"
@@ -83,6 +90,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "RangeError",
+    "Selected",
     "ShapeError",
     "Stage",
     "TraceError",
