@@ -18,16 +18,16 @@ from itfuse.plan.stages import Stage
 
 
 class _Turns:
-    """Hands out places in the order of the blocks."""
+    """Hands out places in the order of the blocks, for each kind of elements."""
 
-    def __init__(self, parts: int) -> None:
-        self.total = [0] * parts
+    def __init__(self, kinds: int) -> None:
+        self.total = [0] * kinds
         self._next = 0
         self._stopped = False
         self._changed = threading.Condition()
 
     def take(self, number: int, counts: list[int]) -> list[int] | None:
-        """Return where each part of a block goes, or None if another thread has failed."""
+        """Return where each kind of a block's elements goes, or None if a thread has failed."""
         with self._changed:
             self._changed.wait_for(lambda: self._next == number or self._stopped)
             if self._stopped:
@@ -71,11 +71,12 @@ def select_blocks(  # noqa: PLR0917 - the parts of a walk over blocks
         Runs a function over all block numbers, in several threads.
     """
     flags = stage.flags
-    turns = _Turns(flags + 1)
+    kinds = max(flags, max(stage.parts) + 1)
+    turns = _Turns(kinds)
     taken = [pair for pair in zip(outputs, stage.parts, strict=True) if pair[1] >= 0]
 
     def evaluate(number: int, scratch: Any) -> tuple[list[int], list[list[Any]]]:
-        counts = [0] * (flags + 1)
+        counts = [0] * kinds
         chosen: list[list[Any]] = [[] for _ in taken]
         for block in blocks(stage, number):
             shape = block_shape(stage.dims, block)
@@ -83,10 +84,11 @@ def select_blocks(  # noqa: PLR0917 - the parts of a walk over blocks
                 np.broadcast_to(value, shape)
                 for value in tape.run(cut(block), scratch(shape), None)
             ]
-            parts = _parts(found[:flags])
-            counts = [a + int(np.count_nonzero(b)) for a, b in zip(counts, parts, strict=True)]
+            # Places first: NumPy makes them without a branch an element, and all values share them.
+            places = [np.flatnonzero(mask) for mask in _masks(found[:flags], kinds)]
+            counts = [a + b.size for a, b in zip(counts, places, strict=True)]
             for pieces, value, (_, part) in zip(chosen, found[flags:], taken, strict=True):
-                pieces.append(value[parts[part]])
+                pieces.append(value.reshape(-1)[places[part]])
         return counts, chosen
 
     def work(numbers: Iterator[int]) -> None:
@@ -112,11 +114,13 @@ def select_blocks(  # noqa: PLR0917 - the parts of a walk over blocks
             out[...] = turns.total[:flags]
 
 
-def _parts(flags: list[Any]) -> list[Any]:
-    """Return masks of the elements of each part: the first flag that holds, or none."""
+def _masks(flags: list[Any], kinds: int) -> list[Any]:
+    """Return masks of the elements of each kind: by the first flag that holds, then by none."""
+    if kinds == 1:
+        return flags
     rest = np.ones(flags[0].shape, bool)
-    parts = []
+    masks = []
     for flag in flags:
-        parts.append(flag & rest)
+        masks.append(flag & rest)
         rest &= ~flag
-    return [*parts, rest]
+    return [*masks, rest][:kinds]

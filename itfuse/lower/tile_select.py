@@ -33,6 +33,7 @@ BLOCK = 256
 LEVELS = 4
 _CHILDREN = 5  # bits: 32 of them are one load of a warp
 _MOST = 32  # elements of a thread: one bit each of a word
+_SHORT = 8  # instructions of an element whose registers are few
 
 _LOOK_BACK = f"""\
 typedef unsigned long long Word;
@@ -226,9 +227,13 @@ def _mapped(stage: Stage) -> bool:
 
 
 def _blocks(stage: Stage) -> int:
-    """Return how many blocks of a multiprocessor the compiler is to leave registers for."""
-    few = len(stage.element.instrs) <= 8 and not stage.strided
-    return 5 if few and selected_bytes(stage) <= 16 else 2
+    """Return how many blocks of a multiprocessor the compiler is to leave registers for.
+
+    Blocks wait for each other, so that many must be there; more than these spill.
+    """
+    if stage.strided or len(stage.element.instrs) > _SHORT:
+        return 2
+    return 5 if stage.flags == 1 and _shape(stage)[0] <= 16 else 4
 
 
 def _first(flag: int) -> str:
