@@ -60,12 +60,12 @@ def cub_select(cp: Any, x: Any, out: Any) -> tuple[Callable[[], Any], Any]:
     return functools.partial(made, temp_storage=scratch, **options), count
 
 
-def kernel(cp: Any, lazy: itf.Array, x: Any, out: Any) -> Callable[[], Any]:
+def kernel(cp: Any, lazy: Any, out: Any) -> Callable[[], Any]:
     """Return the launch of the selection into `out`, without reading the size back."""
     _, data = lazy._asked()
     engine = engines.engine_for(lazy.device)
     plan = lazy.plan()
-    leaves = [i.source for i in plan.stages[0].inputs]
+    leaves: list[Any] = [i.source for i in plan.stages[0].inputs]
     ready = engines.ready(plan, leaves, engine)
     values = [data.get(leaf, leaf.arg) for leaf in leaves]
     given = {plan.results[0]: out, plan.results[1]: cp.empty(1, "i8")}
@@ -79,12 +79,16 @@ def _counted(call: Callable[[], Any], count: int) -> None:
 def measure(cp: Any, device: CudaDevice, size: int, batch: int, repeats: int) -> dict[str, Any]:
     """Return the figures of `size` elements."""
     x = cp.random.default_rng(0).standard_normal(size, dtype="f4")
-    lazy = itf.asarray(x)
+    lazy: Any = itf.asarray(x)
     want = x[x > 0]
     out = cp.empty_like(x)
+
+    def whole() -> Any:
+        return lazy[lazy > 0].compute()
+
     calls: dict[str, Callable[[], Any]] = {
-        "itfuse": lazy[lazy > 0].compute,
-        "kernel": kernel(cp, lazy[lazy > 0], x, out),
+        "itfuse": whole,
+        "kernel": kernel(cp, lazy[lazy > 0], out),
         "cupy": lambda: x[x > 0],
     }
     if not bool((calls["itfuse"]() == want).all()):
@@ -104,7 +108,9 @@ def measure(cp: Any, device: CudaDevice, size: int, batch: int, repeats: int) ->
     waiting = {name: calls.pop(name) for name in ("itfuse", "cupy")}
     times = seconds(cp, waiting, batch, repeats)
     target = cp.empty_like(x)
-    queued = {name: functools.partial(_counted, call) for name, call in calls.items()}
+    queued: dict[str, Any] = {
+        name: functools.partial(_counted, call) for name, call in calls.items()
+    }
     queued["copy"] = lambda count: device.copy(target, x)
     times.update({name: one.median for name, one in device.measure(queued, repeats).items()})
     moved = x.nbytes + want.nbytes

@@ -40,7 +40,7 @@ class Selected(Array):
     >>> x = itf.asarray(np.array([3.0, -1.0, 2.0]))
     >>> positive = x[x > 0]
     >>> positive
-    itf.Selected(a[a > 0], shape=(?,), dtype=float64, device='cpu')
+    itf.Selected(a[a > 0.0], shape=(?,), dtype=float64, device='cpu')
     >>> positive.compute()
     array([3., 2.])
     >>> len(positive), float(positive.sum().compute())
