@@ -11,7 +11,8 @@ import cupy
 from cupy.cuda import driver, function
 
 from itfuse.engines.cuda import compile as nvrtc
-from itfuse.engines.cuda.scratch import scratch
+from itfuse.engines.cuda.scratch import is_capturing, scratch
+from itfuse.errors import Unsupported
 from itfuse.lower.tile import TileKernel
 from itfuse.plan.stages import Stage
 
@@ -90,6 +91,16 @@ class TileBuilt:
             *extra, _memory = self.scratch.take(stream, max(1, nbytes), counts)
             if kernel.partials is None:  # blocks walk the leaves
                 grid = min(grid, loaded.most)
+        if kernel.zeroed is not None:
+            if is_capturing(stream):
+                raise Unsupported(
+                    "the size of a selection is decided by its data, which a graph being captured "
+                    "does not know; compute it outside, or use itf.where(flag, x, other)"
+                )
+            nbytes = kernel.zeroed(stage)
+            _memory = cupy.cuda.alloc(nbytes)
+            _memory.memset_async(0, nbytes)
+            extra = [_memory.ptr]
         block = loaded.block()
         block[0].raw = kernel.state.pack(stage, operands, outputs, extra)
         driver.launchKernel(loaded.function, grid, 1, 1, kernel.block, 1, 1, 0, stream, block[2], 0)
