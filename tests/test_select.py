@@ -18,7 +18,7 @@ from support.generated import HostEngine, unit
 import itfuse as itf
 from itfuse import engines
 from itfuse.dtypes import DTYPES
-from itfuse.lower import lower_tile
+from itfuse.lower import lower_tile, tile_select
 from itfuse.plan import make_plan
 from itfuse.plan.stages import Plan
 from itfuse.testing import assert_same
@@ -305,6 +305,47 @@ def test_a_wrong_kernel_is_found(right: str, wrong: str, monkeypatch: pytest.Mon
     except host_cpp.HostError:
         return
     assert got[: want.size].tobytes() != want.tobytes()
+
+
+WALK = """
+struct State {
+  Word* tree;
+  const Word* counts;
+  Word* found;
+  long long first, tiles;
+};
+extern "C" __global__ void walk(const State s) {
+  const unsigned tile = s.first + blockIdx.x;
+  const Word own = s.counts[tile];
+  if (threadIdx.x == 0) publish(s.tree + tile, own);
+  const Word before = look_back(s.tree, s.tiles, tile, own);
+  if (threadIdx.x == 0) s.found[tile] = before;
+}
+ITF_HOST_LAUNCH(walk, State)
+"""
+
+
+@pytest.mark.skipif(bool(host_cpp.why_not()), reason=host_cpp.why_not() or "-")
+def test_the_look_back_of_many_tiles() -> None:
+    library = host_cpp.HostLibrary(tile_select.LOOK_BACK + WALK)
+    tiles = 40 * 32**3 + 77  # so that the last level has more nodes than a warp has lanes
+    counts = RNG.integers(0, 1 << 40, tiles).astype("u8")
+    want = np.cumsum(counts) - counts
+    for first, last in ((0, 1100), (32**3 - 40, 32**3 + 40), (tiles - 100, tiles)):
+        # What earlier tiles have published by now: the sum of every whole node.
+        levels = []
+        for k in range(tile_select.LEVELS):
+            words = np.zeros((tiles >> 5 * k) + 1, "u8")
+            whole = first >> 5 * k
+            words[:whole] = counts[: whole << 5 * k].reshape(whole, -1).sum(1) | np.uint64(1 << 63)
+            levels.append(words)
+        tree = np.concatenate([*levels, [np.uint64(77)]])
+        found = np.zeros(tiles, "u8")
+        addresses = [one.ctypes.data for one in (tree, counts, found)]
+        state = np.array([*addresses, first, tiles], "u8").tobytes()
+        library.launch("walk", state, last - first, 32)
+        assert_same(found[first:last], want[first:last])
+        assert tree[-1] == 77
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
