@@ -337,7 +337,8 @@ def test_the_look_back_of_many_tiles() -> None:
         for k in range(tile_select.LEVELS):
             words = np.zeros((tiles >> 5 * k) + 1, "u8")
             whole = first >> 5 * k
-            words[:whole] = counts[: whole << 5 * k].reshape(whole, -1).sum(1) | np.uint64(1 << 63)
+            sums = counts[: whole << 5 * k].reshape(whole, 1 << 5 * k).sum(1)
+            words[:whole] = sums | np.uint64(1 << 63)
             levels.append(words)
         tree = np.concatenate([*levels, [np.uint64(77)]])
         found = np.zeros(tiles, "u8")
