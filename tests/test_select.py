@@ -132,6 +132,25 @@ def test_passes_and_bytes() -> None:
         itf.plan(x[x > x.mean()], max_passes=1)
 
 
+def test_strategies() -> None:
+    x, y = itf.spec((1000,), "float32"), itf.spec((1000,), "float64")
+    assert itf.plan(x[x > 0]).stages[0].strategy == "tile"
+    assert itf.plan(x[x > 0], strategy="cub").stages[0].strategy == "cub.pointers"
+    for made, why in (
+        (itf.nonzero(itf.spec((10, 10), "int8")), "one array by one condition"),
+        (itf.three_way_partition(x, x > 1, x < 0), "one array by one condition"),
+        ((x[y > 0],), "a function of each"),
+        (((x * 2)[x > 0],), "a function of each"),
+        ((x[::2][x[::2] > 0],), "not contiguous"),
+    ):
+        with pytest.raises(itf.Unsupported, match=why):
+            itf.plan(*made, strategy="cub")
+    many = itf.spec((1,) * 17, "int8")  # 17 indices of 8 bytes an element
+    with pytest.raises(itf.Unsupported, match="128 on chip"):
+        itf.plan(*itf.nonzero(many))
+    assert len(itf.nonzero(many)[:16]) == itf.plan(*itf.nonzero(many)[:16]).stages[0].parts.count(0)
+
+
 def test_the_plan_is_checked() -> None:
     plan = itf.plan((x := itf.spec((8,), "float32"))[x > 0])
     (stage,) = plan.stages
