@@ -8,7 +8,7 @@ import numpy as np
 
 from itfuse import engines, expr, indexing, wording
 from itfuse.array import Array, asarray, place_of, spec
-from itfuse.errors import BoundsError, ShapeError
+from itfuse.errors import BoundsError, ShapeError, Unsupported
 from itfuse.expr import Shape
 from itfuse.functions import FUNCTIONS
 from itfuse.indexing import axis_of, trailing, view
@@ -292,6 +292,8 @@ def getitem(x: Array, key: Any) -> Array:
     ------
     BoundsError
         If the shape of a mask is not that of the axes it stands for.
+    Unsupported
+        For a mask without axes among other indices.
 
     Examples
     --------
@@ -325,6 +327,8 @@ def getitem(x: Array, key: Any) -> Array:
         if item is Ellipsis:
             at += x.ndim - used
         elif _is_mask(item):
+            if item.ndim == 0:
+                raise Unsupported(f"{what}: a 0-d mask among other indices; index twice")
             _fits(x, item, at, what)
             at += item.ndim
             expanded += nonzero(item)

@@ -60,6 +60,18 @@ def test_partition_and_runs(cp: Any) -> None:
     assert_same(itf.unique_consecutive(cp.sort(cp.asarray(x))).compute(), np.unique(x))
 
 
+@pytest.mark.parametrize("size", [0, 1, 4097, 1_000_003])
+def test_cub_selects_the_same(cp: Any, size: int) -> None:
+    for dtype in ("f4", "i2", "f8", "c8"):
+        x = np.random.default_rng(6).integers(-9, 9, size).astype(dtype)
+        lazy = itf.asarray(cp.asarray(x))
+        with itf.config(strategy="cub"):
+            assert itf.plan(lazy[lazy == 3]).stages[0].strategy == "cub.pointers"
+            for number in (3, 77):
+                assert_same(lazy[lazy == number].compute(), x[x == number])
+                assert_same(lazy[lazy != number].compute(), x[x != number])
+
+
 def test_one_result_in_many_runs_and_on_many_streams(cp: Any) -> None:
     x = np.random.default_rng(5).standard_normal(5_000_011).astype("f4")
     lazy = itf.asarray(cp.asarray(x))

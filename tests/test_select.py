@@ -18,7 +18,7 @@ from support.generated import HostEngine, unit
 import itfuse as itf
 from itfuse import engines
 from itfuse.dtypes import DTYPES
-from itfuse.lower import lower_tile
+from itfuse.lower import lower_tile, tile_select
 from itfuse.plan import make_plan
 from itfuse.plan.stages import Plan
 from itfuse.testing import assert_same
@@ -130,6 +130,25 @@ def test_passes_and_bytes() -> None:
     assert "different-flags" in notes
     with pytest.raises(itf.NeedsBuffer, match="max_passes is 1"):
         itf.plan(x[x > x.mean()], max_passes=1)
+
+
+def test_strategies() -> None:
+    x, y = itf.spec((1000,), "float32"), itf.spec((1000,), "float64")
+    assert itf.plan(x[x > 0]).stages[0].strategy == "tile"
+    assert itf.plan(x[x > 0], strategy="cub").stages[0].strategy == "cub.pointers"
+    for made, why in (
+        (itf.nonzero(itf.spec((10, 10), "int8")), "one array by one condition"),
+        (itf.three_way_partition(x, x > 1, x < 0), "one array by one condition"),
+        ((x[y > 0],), "a function of each"),
+        (((x * 2)[x > 0],), "a function of each"),
+        ((x[::2][x[::2] > 0],), "not contiguous"),
+    ):
+        with pytest.raises(itf.Unsupported, match=why):
+            itf.plan(*made, strategy="cub")
+    many = itf.spec((1,) * 17, "int8")  # 17 indices of 8 bytes an element
+    with pytest.raises(itf.Unsupported, match="128 on chip"):
+        itf.plan(*itf.nonzero(many))
+    assert len(itf.nonzero(many)[:16]) == itf.plan(*itf.nonzero(many)[:16]).stages[0].parts.count(0)
 
 
 def test_the_plan_is_checked() -> None:
@@ -307,6 +326,48 @@ def test_a_wrong_kernel_is_found(right: str, wrong: str, monkeypatch: pytest.Mon
     assert got[: want.size].tobytes() != want.tobytes()
 
 
+WALK = """
+struct State {
+  Word* tree;
+  const Word* counts;
+  Word* found;
+  long long first, tiles;
+};
+extern "C" __global__ void walk(const State s) {
+  const unsigned tile = s.first + blockIdx.x;
+  const Word own = s.counts[tile];
+  if (threadIdx.x == 0) publish(s.tree + tile, own);
+  const Word before = look_back(s.tree, s.tiles, tile, own);
+  if (threadIdx.x == 0) s.found[tile] = before;
+}
+ITF_HOST_LAUNCH(walk, State)
+"""
+
+
+@pytest.mark.skipif(bool(host_cpp.why_not()), reason=host_cpp.why_not() or "-")
+def test_the_look_back_of_many_tiles() -> None:
+    library = host_cpp.HostLibrary(tile_select.LOOK_BACK + WALK)
+    tiles = 40 * 32**3 + 77  # so that the last level has more nodes than a warp has lanes
+    counts = RNG.integers(0, 1 << 40, tiles).astype("u8")
+    want = np.cumsum(counts) - counts
+    for first, last in ((0, 1100), (32**3 - 40, 32**3 + 40), (tiles - 100, tiles)):
+        # What earlier tiles have published by now: the sum of every whole node.
+        levels = []
+        for k in range(tile_select.LEVELS):
+            words = np.zeros((tiles >> 5 * k) + 1, "u8")
+            whole = first >> 5 * k
+            sums = counts[: whole << 5 * k].reshape(whole, 1 << 5 * k).sum(1)
+            words[:whole] = sums | np.uint64(1 << 63)
+            levels.append(words)
+        tree = np.concatenate([*levels, [np.uint64(77)]])
+        found = np.zeros(tiles, "u8")
+        addresses = [one.ctypes.data for one in (tree, counts, found)]
+        state = np.array([*addresses, first, tiles], "u8").tobytes()
+        library.launch("walk", state, last - first, 32)
+        assert_same(found[first:last], want[first:last])
+        assert tree[-1] == 77
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
 def test_kernels_compile_without_spills(arch: str) -> None:
     nvrtc.require()
@@ -369,8 +430,10 @@ def test_a_graph_does_not_know_the_size(cp: Any) -> None:
     x[x > 0].compute()
     with cp.cuda.Stream(non_blocking=True) as stream:
         stream.begin_capture()
-        with pytest.raises(itf.Unsupported, match="graph being captured"):
+        before = fake_cupy.counts.copy()
+        with pytest.raises(itf.Unsupported, match=r"a\[a > 0.0\]: .*graph being captured"):
             x[x > 0].compute()
+        assert fake_cupy.counts == before  # nothing was allocated, which would spoil the capture
         stream.end_capture()
     assert_same(x[x > 0].compute(), X[X > 0])
 

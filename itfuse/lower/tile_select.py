@@ -35,7 +35,7 @@ _CHILDREN = 5  # bits: 32 of them are one load of a warp
 _MOST = 32  # elements of a thread: one bit each of a word
 _SHORT = 8  # instructions of an element whose registers are few
 
-_LOOK_BACK = f"""\
+LOOK_BACK = f"""\
 typedef unsigned long long Word;
 constexpr Word KNOWN = 1ull << 63;  // beside a count, so that it is seen whole or not at all
 __device__ __forceinline__ Word relaxed_load(const Word* p) {{
@@ -117,7 +117,7 @@ def lower_select(stage: Stage, name: str, aligned: bool) -> TileKernel:
         prelude(stage),
         access(aligned),
         ROW if stage.strided else "",
-        _LOOK_BACK,
+        LOOK_BACK,
         struct_text("State", [declaration for declaration, _ in state.fields]),
         struct_text("Item", [
             f"{DTYPES[dtype].cpp} r{at};" for at, dtype in enumerate(stage.element.result_dtypes)
@@ -212,6 +212,7 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool, each: int, vector: 
         "    if (i < s.n) {\n    const Item b = one(s, i);\n",
         keep("at"),
         "    }\n  }\n  }\n",
+        _COUNT,
         _rank(stage, values),
         _PLACE,
         *(f"  if (tile == tiles - 1 && threadIdx.x == 0) {{\n"
@@ -273,13 +274,19 @@ def _rank(stage: Stage, values: list[tuple[int, tuple[int, int]]]) -> str:
         stores,
         "#pragma unroll\n      for (int f = 0; f < FLAGS; ++f) rank[f] += chosen[f] >> at & 1;\n",
         "    }\n  }\n",
-        "  if (lane == 0) {\n    for (int f = 0; f < FLAGS; ++f) count[warp][f] = run[f];\n  }\n",
-        "  __syncthreads();\n",
     ])  # fmt: skip
 
 
-_PLACE = """\
-  // Elements chosen by the warps before this one, and by the tile.
+_COUNT = """\
+  // Elements chosen by the warps before this one, and by the tile: published before any is packed.
+#pragma unroll
+  for (int f = 0; f < FLAGS; ++f) {
+    unsigned sum = __popc(chosen[f]);
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_down_sync(0xffffffffu, sum, apart);
+    if (lane == 0) count[warp][f] = sum;
+  }
+  __syncthreads();
   unsigned ahead[FLAGS] = {}, own[FLAGS] = {};
 #pragma unroll
   for (int w = 0; w < WARPS; ++w) {
@@ -289,12 +296,14 @@ _PLACE = """\
       own[f] += count[w][f];
     }
   }
-  if (warp == 0) {
 #pragma unroll
-    for (int f = 0; f < FLAGS; ++f) {
-      Word* const tree = s.status + 1 + f * tree_size(tiles);
-      if (lane == 0) publish(tree + tile, own[f]);
-    }
+  for (int f = 0; f < FLAGS; ++f) {
+    if (threadIdx.x == f) publish(s.status + 1 + f * tree_size(tiles) + tile, own[f]);
+  }
+"""
+
+_PLACE = """\
+  if (warp == 0) {
 #pragma unroll
     for (int f = 0; f < FLAGS; ++f) {
       Word* const tree = s.status + 1 + f * tree_size(tiles);

@@ -40,6 +40,19 @@ class Strategy:
     why: str
 
 
+def _not_a_filter(stage: Stage) -> str:
+    """Say why a selection is not of one array's own elements by a function of each."""
+    if stage.flags != 1 or sum(part >= 0 for part in stage.parts) != 1:
+        return "cuda.compute selects one array by one condition"
+    value = stage.element.instrs[stage.element.results[1]]
+    arrays = [at for at, i in enumerate(stage.inputs) if i.layout != "fixed"]
+    if value.op != "load" or arrays != [value.slot]:
+        return "cuda.compute selects elements of one array by a function of each"
+    if stage.inputs[value.slot].layout != "linear":
+        return "its input is not contiguous"
+    return ""
+
+
 def _never(stage: Stage) -> str:
     return ""
 
@@ -110,6 +123,8 @@ STRATEGIES: tuple[Strategy, ...] = (
              "threads along the kept axes, in the same fixed order: nothing is transposed"),
     Strategy("tile", "cuda", "select", _selects_much,
              "one launch that keeps the order: blocks learn from each other where to write"),
+    Strategy("cub.pointers", "cuda", "select", _not_a_filter,
+             "elements of one contiguous array by a function of each, to compare"),
     Strategy("blocks", "cpu", "select", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "rows", _never, "blocks of whole rows of NumPy"),
     Strategy("blocks", "cpu", "columns", _never, "blocks of whole rows of NumPy"),

@@ -173,6 +173,28 @@ extern "C" __global__ void __launch_bounds__(256, 5) positive_aligned_select(con
     }
   }
   }
+  // Elements chosen by the warps before this one, and by the tile: published before any is packed.
+#pragma unroll
+  for (int f = 0; f < FLAGS; ++f) {
+    unsigned sum = __popc(chosen[f]);
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_down_sync(0xffffffffu, sum, apart);
+    if (lane == 0) count[warp][f] = sum;
+  }
+  __syncthreads();
+  unsigned ahead[FLAGS] = {}, own[FLAGS] = {};
+#pragma unroll
+  for (int w = 0; w < WARPS; ++w) {
+#pragma unroll
+    for (int f = 0; f < FLAGS; ++f) {
+      if (w == warp) ahead[f] = own[f];
+      own[f] += count[w][f];
+    }
+  }
+#pragma unroll
+  for (int f = 0; f < FLAGS; ++f) {
+    if (threadIdx.x == f) publish(s.status + 1 + f * tree_size(tiles) + tile, own[f]);
+  }
   // This warp packs its part: lane after lane of a chunk, chunk after chunk.
   const unsigned lower = (1u << lane) - 1;
   unsigned run[FLAGS] = {};
@@ -199,26 +221,7 @@ extern "C" __global__ void __launch_bounds__(256, 5) positive_aligned_select(con
       for (int f = 0; f < FLAGS; ++f) rank[f] += chosen[f] >> at & 1;
     }
   }
-  if (lane == 0) {
-    for (int f = 0; f < FLAGS; ++f) count[warp][f] = run[f];
-  }
-  __syncthreads();
-  // Elements chosen by the warps before this one, and by the tile.
-  unsigned ahead[FLAGS] = {}, own[FLAGS] = {};
-#pragma unroll
-  for (int w = 0; w < WARPS; ++w) {
-#pragma unroll
-    for (int f = 0; f < FLAGS; ++f) {
-      if (w == warp) ahead[f] = own[f];
-      own[f] += count[w][f];
-    }
-  }
   if (warp == 0) {
-#pragma unroll
-    for (int f = 0; f < FLAGS; ++f) {
-      Word* const tree = s.status + 1 + f * tree_size(tiles);
-      if (lane == 0) publish(tree + tile, own[f]);
-    }
 #pragma unroll
     for (int f = 0; f < FLAGS; ++f) {
       Word* const tree = s.status + 1 + f * tree_size(tiles);

@@ -280,7 +280,8 @@ def _forget(name: str) -> None:
 @contextlib.contextmanager
 def installed() -> Iterator[Any]:
     """Make `cuda:0` this device, and return the stand-in for the module `cupy`."""
-    from itfuse.engines import READY, cuda
+    from itfuse.cache import BUILT
+    from itfuse.engines import cuda
     from itfuse.engines.cuda import compile as nvrtc
 
     own = ("cupy", "cuda.bindings", "itfuse.engines.cuda.")
@@ -313,4 +314,4 @@ def installed() -> Iterator[Any]:
         for name in [name for name in sys.modules if name.startswith(own) and name not in keep]:
             _forget(name)
         sys.modules.update(before)
-        READY.clear()
+        BUILT.clear()  # of classes that are gone; and what is ready to run

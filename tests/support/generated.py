@@ -31,7 +31,8 @@ GUARD = 64
 
 def plan_for(strategy: str, *expressions: Array, layouts: Layouts = ()) -> Plan:
     """Plan expressions over host or placeholder arrays as the cuda engine would."""
-    roots = tuple(one._node for one in expressions)
+    asked = [node for one in expressions for node in one._asked()[0]]
+    roots = tuple(dict.fromkeys(asked)) if len(asked) > len(expressions) else tuple(asked)
     return make_plan(roots, device="cuda:0", strategy=strategy, layouts=layouts)
 
 

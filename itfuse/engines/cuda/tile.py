@@ -11,8 +11,7 @@ import cupy
 from cupy.cuda import driver, function
 
 from itfuse.engines.cuda import compile as nvrtc
-from itfuse.engines.cuda.scratch import is_capturing, scratch
-from itfuse.errors import Unsupported
+from itfuse.engines.cuda.scratch import scratch
 from itfuse.lower.tile import TileKernel
 from itfuse.plan.stages import Stage
 
@@ -92,11 +91,6 @@ class TileBuilt:
             if kernel.partials is None:  # blocks walk the leaves
                 grid = min(grid, loaded.most)
         if kernel.zeroed is not None:
-            if is_capturing(stream):
-                raise Unsupported(
-                    "the size of a selection is decided by its data, which a graph being captured "
-                    "does not know; compute it outside, or use itf.where(flag, x, other)"
-                )
             nbytes = kernel.zeroed(stage)
             _memory = cupy.cuda.alloc(nbytes)
             _memory.memset_async(0, nbytes)
