@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from itfuse.bench import peers, report, runner, schedule, timing
+from itfuse.bench import peers, report, runner, schedule, start, timing
 from itfuse.bench.app import app
 from itfuse.bench.case import EVERY_PEER, Bar, Case
 from itfuse.bench.cases import CASES, SUITES, of_suite
@@ -73,6 +73,13 @@ def test_bars_name_peers_and_timings_that_there_are() -> None:
     assert sum("softmax" in case.name and bool(case.bars) for case in CASES.values()) == 29
 
 
+def test_a_kernel_has_an_array_to_write_to() -> None:
+    case = CASES["relu(2x+1)"]
+    for wrong in ({"allocates": True}, {"results": 2}):
+        with pytest.raises(ValueError, match="needs an array"):
+            replace(case, **wrong)
+
+
 # ---- time ----
 def test_every_suite_has_an_estimate(cpu: timing.CpuDevice) -> None:
     everyone = list(peers.registry().values())
@@ -92,12 +99,16 @@ def test_a_budget_is_shared_and_the_main_cases_come_first(
     assert made.cases[: len(of_suite("elementwise"))] == of_suite("elementwise")
     assert [case.extra for case in rows] == sorted(case.extra for case in rows)
     share = 100 * made.estimates["elementwise"] / sum(made.estimates.values())
-    clock[0] = share - 0.1
-    assert made.has_time(made.cases[0]) and made.has_time(rows[0])
-    clock[0] = share + 0.1
-    assert not made.has_time(made.cases[0]) and made.has_time(rows[0])
+    first, second, other, last = (one.name for one in (*made.cases[:2], rows[0], rows[1]))
+    clock[0] = share - 0.1  # less is left than the case takes, but it is the suite's first
+    assert made.may_begin(first) and not made.may_begin(second)
+    assert made.may_begin(other) and made.may_begin(last)
+    clock[0] = share - 5
+    assert made.may_begin(second)
     clock[0] = 100.1
-    assert not made.has_time(rows[0])
+    assert not made.may_begin(last)
+    made.begin()
+    assert made.may_begin(last)
 
 
 def test_without_a_budget_everything_runs_in_order(
@@ -105,7 +116,7 @@ def test_without_a_budget_everything_runs_in_order(
 ) -> None:
     made = schedule.Schedule(CASES_OF_BOTH, [], cpu, SETTINGS)
     clock[0] = 1e9
-    assert made.cases == CASES_OF_BOTH and all(map(made.has_time, CASES_OF_BOTH))
+    assert made.cases == CASES_OF_BOTH and all(made.may_begin(c.name) for c in CASES_OF_BOTH)
 
 
 def test_a_run_that_spends_its_budget_is_complete_and_says_what_it_left_out(
@@ -127,6 +138,17 @@ def test_a_run_that_spends_its_budget_is_complete_and_says_what_it_left_out(
     assert report.document(found)["complete"] and "--budget 0.5" in found.command()
 
 
+def test_a_budget_for_nothing_is_a_failure() -> None:
+    options = ("bench", "--engine", "cpu", "--size", "2**10", "--budget", "1e-9")
+    found = CliRunner().invoke(app, [*options, "--case", "dot", "--peer", "numpy"])
+    assert found.exit_code == 1 and "left out 1: dot" in found.output
+
+
+def test_names_of_peers_can_be_joined_by_commas() -> None:
+    assert not [name for name in peers.registry() if "," in name]
+    assert peers.choose([",".join(peers.registry())]) == list(peers.registry().values())
+
+
 def test_rows_come_in_the_table_s_order(
     cpu: timing.CpuDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,3 +166,26 @@ def test_quick_leaves_out_what_others_stand_for() -> None:
     assert "sum(x*x), 1024 columns" in found.output and "256 columns" not in found.output
     assert "median of 7" in found.output and "--quick" in found.output
     assert "about " in found.output and "took " in found.output
+
+
+# ---- on a GPU ----
+@pytest.mark.gpu
+def test_bars_are_measured_at_full_size() -> None:
+    device = timing.open_device("cuda")
+    cases = [CASES["relu(2x+1)"], CASES["sum(abs(x))"], CASES["sum at 1e4"]]
+    found = runner.start(device, cases, None, "float32", 5, peers=peers.choose(["cupy"]))
+    runner.run(device, cases, found, peers=peers.choose(["cupy"]))
+    assert found.settings.size == 1 << 28
+    assert [len(one.bars) for one in found.rows] == [1, 1, 1]
+    assert all(0.3 < (one.found(bar) or 0) < 10 for one, bar in found.bars)
+    assert report.bar_lines(found)[0].startswith("bars: ")
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_new_processes_on_the_gpu() -> None:
+    rows = start.rows("cuda", 1)
+    assert {one.status for one in rows} == {"ok"}, rows
+    names = [one.case for one in rows]
+    assert len(names) == 1 + 3 * 5 + 2 * 4  # the import; tile, which compiles itself; cub
+    assert sum(bool(one.bars) for one in rows) == 10

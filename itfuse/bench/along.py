@@ -106,11 +106,30 @@ def _columns(count: int) -> tuple[Case, ...]:
 ALONG: tuple[Case, ...] = (
     *(case for length in _LENGTHS for case in _rows_of(length)),
     Case(
+        "max, rows of 1024",
+        "np.max(x, axis=-1)",
+        ((-1024, 1024),),
+        lambda F, x, out=None: F.max(x, axis=-1),
+        ("rows",),
+        bars=_COMPILERS,
+    ),
+    Case(
+        "var, rows of 1024",
+        "np.var(x, axis=-1)",
+        ((-1024, 1024),),
+        lambda F, x, out=None: F.var(x, axis=-1),
+        ("rows",),
+        SUM,
+        temporaries=4,
+        bars=_COMPILERS,
+    ),
+    Case(
         "argmax, rows of 1024",
         "np.argmax(x, axis=-1)",
         ((-1024, 1024),),
         lambda F, x, out=None: F.argmax(x, axis=-1),
         ("rows",),
+        bars=_COMPILERS,
     ),
     *(case for count in _COLUMNS for case in _columns(count)),
 )

@@ -162,6 +162,12 @@ class Case:
     bars: tuple[Bar, ...] = ()
     extra: bool = False
 
+    def __post_init__(self) -> None:
+        """Kernels write into an array that is there, which these cases do not have."""
+        nowhere = self.allocates or self.results > 1
+        if nowhere and (self.kernel or self.triton or self.hand == "softmax"):
+            raise ValueError(f"{self.name}: a hand-written kernel needs an array for its answer")
+
     def shapes(self, size: int) -> tuple[tuple[int, ...], ...]:
         """Return the inputs' shapes for a benchmark of `size` elements.
 

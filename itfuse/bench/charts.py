@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 
 from itfuse.bench.case import COPY, FUSED, LATENCY
 from itfuse.bench.cases import CASES, SUITES
 from itfuse.bench.report import by_suite, milliseconds, number
 from itfuse.bench.result import Report, Row
+from itfuse.bench.timing import NEW_PROCESS
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,12 @@ def charts(report: Report) -> list[Chart]:
         timed = [row for row in rows if any(name != COPY for name in row.timings)]
         if not timed:
             continue
-        if suite == "sizes":
-            made += _sweep(timed, report)
+        if suite in _SWEPT:
+            made += _sweeps(suite, timed, report)
         elif suite == "depth":
             made.append(_depth(timed))
         elif suite == "latency":
-            made.append(_latency(timed))
+            made += _latency(timed)
         else:
             made.append(_bars(suite, timed, report))
     roofline = _roofline(report)
@@ -111,35 +113,56 @@ def _bars(suite: str, rows: list[Row], report: Report) -> Bars:
     return Bars(suite, title, "GiB/s, each input and output counted once", groups, _limits(report))
 
 
-def _latency(rows: list[Row]) -> Bars:
-    groups = []
-    for row in rows:
-        bars: list[tuple[str, float | None, str]] = []
-        for name in _names(row):
-            value = row.timings[name].median * 1e6
-            bars.append((name, value, f"{number(value)} us"))
-        groups.append((row.case, bars))
-    calls = [one for one in groups if all(value and value < 2e4 for _, value, _ in one[1])]
-    return Bars("latency", "latency: host time a call", "microseconds, not waiting for the device",
-                calls or groups)  # fmt: skip
-
-
-def _sweep(rows: list[Row], report: Report) -> list[Chart]:
+def _latency(rows: list[Row]) -> list[Chart]:
     made: list[Chart] = []
-    for meaning in dict.fromkeys(row.meaning for row in rows):
-        series: dict[str, list[tuple[float, float, str]]] = {}
-        same = [row for row in rows if row.meaning == meaning]
-        for row in same:
+    for apart, about in ((False, "host time a call, not waiting for the device"),
+                         (True, "new processes: import, compiling, first results")):  # fmt: skip
+        unit, scale = ("ms", 1e3) if apart else ("us", 1e6)
+        groups = []
+        for row in rows:
+            if any(one.method == NEW_PROCESS for one in row.timings.values()) != apart:
+                continue
+            bars: list[tuple[str, float | None, str]] = []
             for name in _names(row):
-                speed = row.peer_gib_per_s(name)
-                series.setdefault(name, []).append(
-                    (row.size, speed, f"{row.size:,} elements: {number(speed)} GiB/s")
-                )
-        name = same[0].case.split(" at ")[0]
+                value = row.timings[name].median * scale
+                bars.append((name, value, f"{number(value)} {unit}"))
+            groups.append((row.case, bars))
+        if groups:
+            made.append(Bars(f"latency-{len(made)}", f"latency: {about}", unit, groups))
+    return made
+
+
+_SWEPT = {"sizes": ("elements", r"(.+) at .+"), "rows": ("elements of a row", r"(.+), rows of \d+"),
+          "columns": ("columns", r"(.+), \d+ columns")}  # fmt: skip
+_FEWEST = 3  # points that make a curve
+
+
+def _sweeps(suite: str, rows: list[Row], report: Report) -> list[Chart]:
+    """Return a curve for each case that ran at several sizes or lengths, and bars of the others."""
+    along, pattern = _SWEPT[suite]
+    families: dict[str, list[Row]] = {}
+    for row in rows:
+        found = re.fullmatch(pattern, row.case)
+        families.setdefault(found[1] if found else row.case, []).append(row)
+    made: list[Chart] = []
+    others: list[Row] = []
+    for name, same in families.items():
+        if len(same) < _FEWEST:
+            others += same
+            continue
+        series: dict[str, list[tuple[float, float, str]]] = {}
+        for row in same:
+            at = row.size if suite == "sizes" else int(re.findall(r"\d+", row.case)[-1])
+            for peer in _names(row):
+                speed = row.peer_gib_per_s(peer)
+                text = f"{row.case}: {number(speed)} GiB/s"
+                series.setdefault(peer, []).append((at, speed, text))
         made.append(
-            Curves(f"sizes-{len(made)}", f"sizes: {name}", "elements", "GiB/s", series,
+            Curves(f"{suite}-{len(made)}", f"{suite}: {name}", along, "GiB/s", series,
                    limits=_limits(report))
         )  # fmt: skip
+    if others:
+        made.append(replace(_bars(suite, others, report), key=f"{suite}-{len(made)}"))
     return made
 
 

@@ -164,7 +164,7 @@ def run(
     written = save_all(result, outputs, save_plot)
     if result.interrupted and not result.lost:
         raise typer.Exit(INTERRUPTED)
-    if result.failed or not written:
+    if result.failed or not written or not result.rows:  # a budget may be too small for any case
         raise typer.Exit(1)
 
 
@@ -241,24 +241,29 @@ def list_all(
         str | None, typer.Argument(help="Only the cases of this suite.", metavar="SUITE")
     ] = None,
 ) -> None:
-    """List the suites, their cases with the NumPy meaning, and the peers that are here."""
-    from itfuse.bench import cases, peers, report, timing
+    """List the suites with their cases, about how long each takes, and the peers that are here."""
+    from itfuse.bench import cases, peers, report, runner, schedule, timing
 
     console = report.terminal()
     names = _option("SUITE", lambda: cases.suites([suite] if suite else list(cases.SUITES)))
+    device = timing.open_device("auto")
+    absent = {name: why for name, peer in peers.registry().items() if (why := peer.missing(device))}
+    here = [peer for name, peer in peers.registry().items() if name not in absent]
     for name in names:
-        console.print(f"{name}: {cases.SUITES[name]}", style="bold")
-        for one in cases.of_suite(name):
+        some = cases.of_suite(name)
+        found = runner.start(device, some, None, "float32", None, suites=(name,))
+        takes = schedule.Schedule(some, here, device, found.settings).estimates[name]
+        about = f"{name}: {cases.SUITES[name]}; {len(some)} cases, about {schedule.clock(takes)}"
+        console.print(about, style="bold", soft_wrap=True)
+        for one in some:
             meaning = one.meaning if len(one.meaning) <= 70 else one.meaning[:67] + "..."
             console.print(f"  {one.name:28}{meaning}", soft_wrap=True)
     if suite:
         return
     console.print("peers", style="bold")
-    device = timing.open_device("auto")
     for peer in peers.registry().values():
-        why = peer.missing(device)
-        console.print(f"  {peer.name:24}{peer.title}{f' (not here: {why})' if why else ''}",
-                      soft_wrap=True)  # fmt: skip
+        why = f" (not here: {absent[peer.name]})" if peer.name in absent else ""
+        console.print(f"  {peer.name:24}{peer.title}{why}", soft_wrap=True)
 
 
 @bench.command()

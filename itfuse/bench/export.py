@@ -63,7 +63,7 @@ def markdown(report: Report) -> str:
                 parts.append(f"| {' | '.join(_cell(one) for one in cells)} |")
         parts.append("")
     if report.bars:
-        parts += ["### bars", "", f"| {' | '.join(BARS)} |", "|---|---|---:|---|"]
+        parts += ["#### bars", "", f"| {' | '.join(BARS)} |", "|---|---|---:|---|"]
         for case, *rest in bar_cells(report):
             parts.append(f"| `{case}` | {' | '.join(map(_cell, rest))} |")
         parts.append("")

@@ -260,7 +260,8 @@ def show(report: Report, console: Console) -> None:
     for note in report.notes:
         console.print(f"note: {note}")
     if report.settings.peers:
-        console.print(f"took {took(report)}", soft_wrap=True)
+        if report.rows:
+            console.print(f"took {took(report)}", soft_wrap=True)
         console.print(f"again: {report.command()}", soft_wrap=True)
     if report.interrupted:
         console.print(
@@ -291,9 +292,13 @@ def bar_lines(report: Report) -> list[str]:
     for row, bar, verdict in verdicts:
         if verdict is False:
             made.append(f"MISSED {row.case}: {bar}, found {found_text(row, bar)}")
-    if unknown:
-        without = {bar.against if row.timed else row.case for row, bar in unknown}
-        made.append(f"not measured for want of {', '.join(sorted(without))}")
+    missing = {name for row, bar in unknown if row.timed for name in (bar.against, bar.of)
+               if name not in row.timings}  # fmt: skip
+    untimed = dict.fromkeys(row.case for row, _ in unknown if not row.timed)
+    if missing:
+        made.append(f"not measured for want of {', '.join(sorted(missing))}")
+    if untimed:
+        made.append(f"not measured, since itfuse was not timed: {', '.join(untimed)}")
     return made
 
 

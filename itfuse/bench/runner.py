@@ -23,12 +23,11 @@ from itfuse.bench.check import difference, peer_tolerance
 from itfuse.bench.peers import NotForThis, Peer, registry
 from itfuse.bench.peers.own import plan
 from itfuse.bench.result import ABSENT, FAILED, OK, WRONG, Report, Row, Settings
-from itfuse.bench.schedule import MEMORY_SHARE, Schedule, fit, needs, suite_of
+from itfuse.bench.schedule import MEMORY_SHARE, MOST_SETS, STARTS, Schedule, fit, needs, suite_of
 from itfuse.bench.start import rows as start_rows
 from itfuse.bench.timing import Device
 from itfuse.dtypes import as_dtype
 
-_MOST_SETS = 16
 _LEAST_STEADY = 8  # repeats that halves are compared of
 _REPLAYED = 1 << 26  # bytes of a copy below which launches are replayed from a graph
 _CEILING_ROUNDS = 9
@@ -152,6 +151,7 @@ def run(
     order = {case.name: at for at, case in enumerate(cases)}
     with _ctrl_c_ends(report), np.errstate(all="ignore"):
         _measure_ceilings(device, report)
+        schedule.begin()
         done: set[tuple[str, str, int]] = set()
         too_large: list[str] = []
         too_late: list[str] = []
@@ -159,7 +159,7 @@ def run(
             size = _size(case, device, report)
             same = (case.meaning, case.kind, size)
             twice = bool(case.size) and size != case.size and same in done
-            if twice or not schedule.has_time(case):
+            if twice or not schedule.may_begin(case.name):
                 (too_large if twice else too_late).append(case.name)
                 report.cases.remove(case.name)
                 continue
@@ -213,8 +213,8 @@ def _starts(device: Device, report: Report, schedule: Schedule) -> list[str]:
     """
     if "latency" not in report.settings.suites:
         return []
-    if not schedule.has_time():
-        return ["first results of new processes"]
+    if not schedule.may_begin(STARTS):
+        return [STARTS]
     repeat = 1 if report.settings.quick else _PROCESSES
     began = time.monotonic()
     rows = start_rows(device.engine, repeat)
@@ -337,7 +337,7 @@ def _run_case(device: Device, case: Case, settings: Settings, peers: list[Peer],
     numbers: dict[str, Any] = _plan_numbers(case, sets[0])
     numbers.update(_unfused_numbers(case, size, row.dtype))
     row = replace(row, copy_bytes=2 * spare.nbytes, **numbers)
-    small = arrays_of(device, case, case.small, settings, _MOST_SETS)
+    small = arrays_of(device, case, case.small, settings, MOST_SETS)
     refused: dict[str, str] = {}
     good: list[Peer] = []
     own_wrong = ""
@@ -419,7 +419,7 @@ def _sets(device: Device, case: Case, size: int, dtype: str) -> int:
     one = max(size * as_dtype(case.dtype or dtype, "benchmark").itemsize, 1)
     wanted = math.ceil(4 * device.cache / one)
     room = int(MEMORY_SHARE * device.free_memory()) // needs(case, size, dtype)
-    return max(1, min(wanted, room, _MOST_SETS))
+    return max(1, min(wanted, room, MOST_SETS))
 
 
 def check(

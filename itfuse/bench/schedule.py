@@ -14,8 +14,13 @@ from itfuse.dtypes import as_dtype
 
 MEMORY_SHARE = 0.8
 _CHECKS = 2  # answers of each peer, before its timings
+_FILLING = 4  # times as long as a pass over it takes it to fill a set of arrays
+MOST_SETS = 16
 _SETUP = 0.1  # seconds for inputs and comparisons
 _HOST_BATCH = 0.004  # seconds of a batch of calls of which the host's time is taken
+STARTS = "first results of new processes"
+"""What the suite `latency` does beside its cases."""
+
 _STARTS = {"cuda": 60.0, "cpu": 3.0}  # seconds of the new processes of the suite `latency`
 
 
@@ -53,12 +58,16 @@ def estimate(case: Case, peers: Iterable[Any], device: Device, settings: Any) ->
     """
     rounds = settings.repeat + WARM_UP
     beside = [peer for peer in peers if case.kind in peer.kinds]
+    beside = [peer for peer in beside if peer.may_have(case)]
     total: float = _SETUP + sum(peer.builds for peer in beside)
     if case.kind == LATENCY:
         return float(total + settings.repeat * _HOST_BATCH * len(beside))
     size = min(case.size, device.most_size) or settings.size
     itemsize = as_dtype(case.dtype or settings.dtype, "benchmark").itemsize
     once = (case.elements(size) + size * case.results) * itemsize / device.typical_speed
+    one = max(size * itemsize, 1)
+    sets = min(max(4 * device.cache // one, 1), MOST_SETS)
+    total += _FILLING * sets * once
     more = 2 * case.temporaries * size * itemsize / device.typical_speed
     for peer in beside:
         total += (rounds + _CHECKS) * (once + (more if peer.name == device.library else 0))
@@ -86,28 +95,36 @@ class Schedule:
         self.budget = float(settings.budget)
         self.estimates: dict[str, float] = {}
         self._suite = {case.name: suite_of(case, settings.suites) for case in cases}
-        for case in cases:
-            suite = self._suite[case.name]
-            cost = estimate(case, peers, device, settings)
-            self.estimates[suite] = self.estimates.get(suite, 0.0) + cost
+        self._cost = {case.name: estimate(case, peers, device, settings) for case in cases}
         if "latency" in settings.suites:
-            found = self.estimates.get("latency", 0.0)
-            self.estimates["latency"] = found + _STARTS[device.engine]
+            self._suite[STARTS] = "latency"
+            self._cost[STARTS] = _STARTS[device.engine] / (3 if settings.quick else 1)
+        for name, suite in self._suite.items():
+            self.estimates[suite] = self.estimates.get(suite, 0.0) + self._cost[name]
         order = list(self.estimates)
         self.cases = cases
         if self.budget:
             self.cases = sorted(cases, key=lambda c: (order.index(self._suite[c.name]), c.extra))
-        self._began = time.monotonic()
+        self.begin()
         self._until: dict[str, float] = {}
         so_far, total = 0.0, sum(self.estimates.values()) or 1.0
         for suite, cost in self.estimates.items():
             so_far += cost
             self._until[suite] = self.budget * so_far / total if self.budget else math.inf
 
-    def has_time(self, case: Case | None = None) -> bool:
-        """Return whether `case`, or else the new processes of `latency`, may begin now."""
-        suite = "latency" if case is None else self._suite[case.name]
-        return time.monotonic() - self._began < self._until[suite]
+    def begin(self) -> None:
+        """Count the time from now on."""
+        self._began = time.monotonic()
+        self._tried: set[str] = set()
+
+    def may_begin(self, name: str) -> bool:
+        """Return whether a case, or `STARTS`, would end in time; the first of a suite is tried."""
+        suite, spent = self._suite[name], time.monotonic() - self._began
+        first = suite not in self._tried
+        self._tried.add(suite)
+        if first and self.budget:
+            return spent < self.budget
+        return spent + self._cost[name] <= self._until[suite]
 
     def __str__(self) -> str:
         """Return the estimates in words."""

@@ -19,7 +19,8 @@ from typing import Any
 
 from itfuse.bench.case import FUSED, LATENCY, Bar
 from itfuse.bench.result import FAILED, OK, Row
-from itfuse.bench.timing import timing_of
+from itfuse.bench.schedule import STARTS
+from itfuse.bench.timing import NEW_PROCESS, timing_of
 
 WARM = 0.015
 """Seconds that a pipeline may take until its first result when everything is kept."""
@@ -154,7 +155,7 @@ def rows(engine: str, repeat: int) -> list[Row]:
         found = measure(engine, repeat)
     except (OSError, subprocess.SubprocessError, ValueError, RuntimeError) as why:
         text = f"{type(why).__name__}: {why}"
-        return [Row("first results of new processes", "", FAILED, text, suite="latency",
+        return [Row(STARTS, "", FAILED, text, suite="latency",
                     kind=LATENCY)]  # fmt: skip
     bars = engine == "cuda"
     made = [_row("import itfuse", "in a new process", [one.imported for one in found])]
@@ -182,6 +183,6 @@ def rows(engine: str, repeat: int) -> list[Row]:
 
 
 def _row(name: str, meaning: str, seconds: list[float], bars: tuple[Bar, ...] = ()) -> Row:
-    timings = {FUSED: timing_of(seconds, "wall, new process")}
+    timings = {FUSED: timing_of(seconds, NEW_PROCESS)}
     return Row(name, meaning, OK, suite="latency", kind=LATENCY, size=SIZE, dtype="float32",
                timings=timings, bars=bars)  # fmt: skip

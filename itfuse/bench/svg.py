@@ -70,10 +70,19 @@ def _bars(chart: Bars, numbers: dict[str, int]) -> str:
     return _open(chart, y + 6) + "".join(lines + parts) + "</svg>"
 
 
-def _decades(low: float, high: float) -> list[float]:
+def marks(low: float, high: float) -> list[float]:
+    """Return where a logarithmic axis is marked: decades, and 2 and 5 where there are few.
+
+    Examples
+    --------
+    >>> marks(1500, 4200), marks(1, 1e4)
+    ([2000.0], [1.0, 10.0, 100.0, 1000.0, 10000.0])
+    """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = max(1, (last - first) // 8)
-    return [10.0**k for k in range(first, last + 1, step)]
+    steps = (1, 2, 5) if high / low < 100 else (1,)
+    found = [times * 10.0**k for k in range(first, last + 1, step) for times in steps]
+    return [one for one in found if low <= one <= high]
 
 
 def power_text(value: float) -> str:
@@ -84,7 +93,9 @@ def power_text(value: float) -> str:
     >>> power_text(1000.0), power_text(0.01), power_text(1e9)
     ('1000', '0.01', '1e9')
     """
-    return f"{value:g}" if 1e-3 <= value <= 1e4 else f"1e{round(math.log10(value))}"
+    if 1e-3 <= value <= 1e4:
+        return f"{value:g}"
+    return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
 
 
 def _curves(chart: Curves, numbers: dict[str, int]) -> str:
@@ -106,16 +117,14 @@ def _curves(chart: Curves, numbers: dict[str, int]) -> str:
         return bottom - (bottom - top) * math.log(y / low_y) / math.log(high_y / low_y)
 
     parts = []
-    for value in _decades(low_x, high_x):
-        if low_x <= value <= high_x:
-            x = at_x(value)
-            parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}" class="grid"/>')
-            parts.append(text_of(x, bottom + 16, power_text(value), "middle"))
-    for value in _decades(low_y, high_y):
-        if low_y <= value <= high_y:
-            y = at_y(value)
-            parts.append(f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            parts.append(text_of(left - 8, y + 4, power_text(value), "end"))
+    for value in marks(low_x, high_x):
+        x = at_x(value)
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}" class="grid"/>')
+        parts.append(text_of(x, bottom + 16, power_text(value), "middle"))
+    for value in marks(low_y, high_y):
+        y = at_y(value)
+        parts.append(f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+        parts.append(text_of(left - 8, y + 4, power_text(value), "end"))
     parts.append(text_of((left + right) / 2, bottom + 36, chart.x, "middle"))
     parts.append(text_of(4, 14, chart.y))
     if chart.roof:

@@ -16,6 +16,9 @@ from itfuse.bench.spaces import Library
 from itfuse.dtypes import as_dtype
 from itfuse.errors import DeviceError
 
+NEW_PROCESS = "wall, new process"
+"""The method of times that were taken once in a process."""
+
 WARM_UP = 2
 """Untimed rounds before the timed ones."""
 
@@ -38,7 +41,7 @@ class Timing:
         of the median: a steady measurement has less drift than spread.
     method : str
         `events` (the device's clock), `graph of N` (a replayed graph of N calls, the device's
-        clock), `wall`, or `wall, N calls`.
+        clock), `wall`, `wall, N calls`, or `wall, new process`.
     """
 
     median: float

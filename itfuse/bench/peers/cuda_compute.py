@@ -79,6 +79,10 @@ class ByHand(Peer):
             found = None
         return "" if found else "cuda-cccl is not installed"
 
+    def may_have(self, case: Case) -> bool:
+        """Return whether a kernel of the case has been written."""
+        return case.kernel is not None
+
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a call of a built algorithm."""
         kernel = kernel_of(case, inputs, tuple(_C), whole=True)

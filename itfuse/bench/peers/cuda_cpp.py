@@ -153,6 +153,10 @@ class ByHand(Peer):
     builds = 0.4
     library = "cupy"
 
+    def may_have(self, case: Case) -> bool:
+        """Return whether a kernel of the case has been written."""
+        return case.kernel is not None or bool(case.hand)
+
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a launch of the case's kernel."""
         if case.hand:

@@ -34,6 +34,10 @@ class CuPyKernel(Peer):
     builds = 0.3
     library = "cupy"
 
+    def may_have(self, case: Case) -> bool:
+        """Return whether a kernel of the case has been written."""
+        return case.kernel is not None
+
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a call of the kernel."""
         built = _build(kernel_of(case, inputs, _DTYPES), len(inputs))

@@ -55,7 +55,7 @@ class Own(Peer):
 class Wrapping(Own):
     """The same, with the inputs wrapped at each call as well."""
 
-    name = "itfuse, from arrays"
+    name = "itfuse from arrays"
     title = "itfuse: arrays wrapped, the expression built and computed at each call"
     kinds = (LATENCY,)
 
@@ -103,7 +103,7 @@ class Traced(Peer):
 class Named(Traced):
     """The same, called with keywords."""
 
-    name = "itf.fuse, keywords"
+    name = "itf.fuse by keyword"
     title = "itfuse: the function under @itf.fuse, its arguments by name"
 
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:

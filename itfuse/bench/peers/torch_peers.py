@@ -21,7 +21,7 @@ class Torch:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        for name in ("abs", "exp", "log", "sqrt", "where", "erf", "min", "max"):
+        for name in ("abs", "exp", "log", "sqrt", "where", "erf"):
             setattr(self, name, _without_out(getattr(torch, name)))  # plain: dynamo sees it
 
     def astype(self, x: Any, dtype: str, out: Any = None) -> Any:
@@ -68,6 +68,14 @@ class Torch:
     def var(self, x: Any, axis: Any = None, out: Any = None) -> Any:
         """Return NumPy's variance, without Bessel's correction."""
         return self._torch.var(x, dim=axis, correction=0)
+
+    def max(self, x: Any, axis: Any = None) -> Any:
+        """Return the greatest."""
+        return self._torch.max(x) if axis is None else self._torch.amax(x, dim=axis)
+
+    def min(self, x: Any, axis: Any = None) -> Any:
+        """Return the least."""
+        return self._torch.min(x) if axis is None else self._torch.amin(x, dim=axis)
 
     def argmax(self, x: Any, axis: Any = None) -> Any:
         """Return the position of the greatest."""
