@@ -21,7 +21,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from itfuse import creation, engines, joining, protocol  # noqa: F401 - these install functions
+from itfuse import (  # these install functions
+    creation,  # noqa: F401
+    engines,
+    joining,  # noqa: F401
+    protocol,  # noqa: F401
+    selection,  # noqa: F401
+)
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (
@@ -46,6 +52,7 @@ from itfuse.fused import fuse
 from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
 from itfuse.profile import Profile, profile
+from itfuse.selected import Selected
 from itfuse.standard import CONSTANTS, VERSION, namespace_info
 from itfuse.visual import visualize
 
@@ -86,6 +93,7 @@ __all__ = [
     "PlanError",
     "Profile",
     "RangeError",
+    "Selected",
     "ShapeError",
     "Stage",
     "TraceError",

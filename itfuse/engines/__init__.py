@@ -44,6 +44,15 @@ class Engine(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return an uninitialised array of the engine's library."""
 
+    def read(self, array: Any) -> np.ndarray[Any, Any]:
+        """Wait for the current stream and return a small array of the library on the host."""
+
+    def cut(self, array: Any, count: int) -> Any:
+        """Return the first `count` elements of a new array with one axis.
+
+        What is returned must not keep much more memory than it needs.
+        """
+
     def on(self, stream: Any) -> Any:
         """Return a context in which the engine's device and `stream` are current."""
 

@@ -23,6 +23,7 @@ import numpy as np
 from itfuse.config import setting
 from itfuse.engines.ready import Ready
 from itfuse.engines.rows import RowsBuilt
+from itfuse.engines.select import select_blocks
 from itfuse.engines.tape import (
     BLOCK,
     Block,
@@ -55,6 +56,9 @@ class CpuBuilt:
             arrays = [view(stage, at, x) for at, x in enumerate(operands)] if stage.size else []
             if stage.primitive == "transform":
                 self._transform(stage, arrays, outputs)
+            elif stage.primitive == "select":
+                run = _cutter(stage, arrays), _blocks, _in_parallel
+                select_blocks(stage, self.element, outputs, *run)
             else:
                 self._reduce(stage, operands, arrays, outputs)
 
@@ -256,6 +260,15 @@ class CpuEngine:
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return an uninitialised array."""
         return np.empty(shape, dtype)
+
+    def read(self, array: Any) -> Any:
+        """Return an array on the host: itself."""
+        return array
+
+    def cut(self, array: Any, count: int) -> Any:
+        """Return the first `count` elements of a new array, giving the rest of its memory back."""
+        array.resize(count, refcheck=False)
+        return array
 
     def on(self, stream: Any) -> Any:
         """Return an empty context; there are no streams."""

@@ -11,6 +11,7 @@ import numpy as np
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
 INDEX, PLACE, COMBINE = "index", "place", "combine"
 FOLD, STATISTIC = "fold", "statistic"
+SELECTION = "selection"
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import cupy
+import numpy as np
 
 from itfuse.cache import digest
 from itfuse.engines.cuda.fast import CudaReady
@@ -22,6 +24,11 @@ from itfuse.plan.stages import Stage
 
 if TYPE_CHECKING:
     from itfuse.engines.cuda.cub import CubBuilt
+
+
+_local = threading.local()
+_PINNED = 64  # bytes: a count or two
+_KEPT = 4
 
 
 def _allocate(nbytes: int) -> tuple[int, Any]:
@@ -96,6 +103,27 @@ class CudaEngine:
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return an uninitialised array from CuPy's current pool."""
         return cupy.empty(shape, dtype)
+
+    def read(self, array: Any) -> Any:
+        """Return a small array on the host: one copy to pinned memory, waited for."""
+        try:
+            pinned = _local.pinned
+        except AttributeError:
+            pinned = _local.pinned = cupy.cuda.alloc_pinned_memory(_PINNED)
+        host = np.frombuffer(pinned, array.dtype, array.size).reshape(array.shape)
+        array.data.copy_to_host_async(host.ctypes.data, array.nbytes)
+        cupy.cuda.get_current_stream().synchronize()
+        return host.copy()
+
+    def cut(self, array: Any, count: int) -> Any:
+        """Return the first `count` elements: in place if they fill much of the array, or a copy.
+
+        Memory that is there cannot be made smaller, so that a small result is copied, and the large
+        array goes back to the pool. What is not worth a copy holds at most `_KEPT` times what it
+        needs.
+        """
+        part = array[:count]
+        return part if count * _KEPT >= array.size else part.copy()
 
     @contextlib.contextmanager
     def _entered(self, stream: Any) -> Any:
