@@ -58,7 +58,8 @@ def _along(stage: Stage) -> str:
     return f" along ax{'is' if len(stage.axes) == 1 else 'es'} {axes}{walks}"
 
 
-def _most(*stages: Stage) -> str:
+def at_most(*stages: Stage) -> str:
+    """Return the words before a number of bytes that the data may make less."""
     return "at most " if any(stage.primitive == "select" for stage in stages) else ""
 
 
@@ -81,7 +82,7 @@ def explain_text(plan: Plan) -> str:
     passes = f"{plan.passes} pass" + ("" if plan.passes == 1 else "es")
     lines = [
         f"{passes} on {plan.device}: reads {bytes_text(plan.bytes_read)}, writes "
-        f"{_most(*plan.stages)}{bytes_text(plan.bytes_written)}" + _floor(plan.bytes_moved, speed)
+        f"{at_most(*plan.stages)}{bytes_text(plan.bytes_written)}" + _floor(plan.bytes_moved, speed)
     ]
     if plan.bytes_temporary:
         lines.append(f"between passes: {bytes_text(plan.bytes_temporary)}")
@@ -98,7 +99,7 @@ def explain_text(plan: Plan) -> str:
                 f"     out  {output.dtype}[{most}{str(list(output.shape))[1:]} = {written}"
             )
         lines.append(
-            f"     reads {bytes_text(stage.bytes_read)}, writes {_most(stage)}"
+            f"     reads {bytes_text(stage.bytes_read)}, writes {at_most(stage)}"
             f"{bytes_text(stage.bytes_written)}"
             + _floor(stage.bytes_read + stage.bytes_written, speed)
         )

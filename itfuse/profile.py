@@ -11,7 +11,7 @@ from typing import Any
 from itfuse import engines
 from itfuse.array import Array, asarray, compute, plan
 from itfuse.errors import DeviceError
-from itfuse.explain import bytes_text, explain_text, time_text
+from itfuse.explain import at_most, bytes_text, explain_text, time_text
 from itfuse.plan.stages import Plan
 from itfuse.pytree import flatten
 
@@ -49,8 +49,12 @@ class Profile:
 
     @property
     def bytes(self) -> int:
-        """Bytes read and written by all passes."""
+        """Bytes read and written by all passes; of a selection, at most."""
         return self.plan.bytes_moved
+
+    @property
+    def _bytes_text(self) -> str:
+        return at_most(*self.plan.stages) + bytes_text(self.bytes)
 
     @property
     def gib_per_s(self) -> float:
@@ -71,7 +75,7 @@ class Profile:
         passes = f"{self.passes} pass" + ("" if self.passes == 1 else "es")
         return "\n".join(
             [
-                f"{passes} on {self.plan.device}, {bytes_text(self.bytes)} moved in "
+                f"{passes} on {self.plan.device}, {self._bytes_text} moved in "
                 f"{time_text(self.seconds)} (from {time_text(self.lowest)} to "
                 f"{time_text(self.highest)} in {self.repeat} batches)",
                 f"{self.gib_per_s:,.1f} GiB/s, {self.share:.2f} of a copy's "
@@ -85,7 +89,7 @@ class Profile:
         width = min(100.0, 100 * self.share)
         rows = {
             "passes": str(self.passes),
-            "bytes moved": bytes_text(self.bytes),
+            "bytes moved": self._bytes_text,
             "time": f"{time_text(self.seconds)} ({time_text(self.lowest)} to "
             f"{time_text(self.highest)})",
             "floor time": time_text(self.floor),

@@ -181,6 +181,13 @@ def test_a_row_has_the_plan_s_numbers(cpu: timing.CpuDevice) -> None:
     assert row.share == pytest.approx(row.gib_per_s / row.copy_gib_per_s)
 
 
+def test_a_selection_counts_what_it_kept(cpu: timing.CpuDevice) -> None:
+    row = runner.run_case(cpu, CASES["x[x>0]"], SMALL)
+    assert row.timed and row.bytes_read == 4 * 3000
+    assert 0.6 * 12_000 < row.bytes_written < 0.75 * 12_000  # two thirds of [-1, 2) are kept
+    assert row.bytes_moved == row.least_bytes
+
+
 def test_a_wrong_case_is_not_timed(cpu: timing.CpuDevice) -> None:
     wrong = replace(CASES["dot"], fused=lambda x, y: (x * y).sum() + 1)
     row = runner.run_case(cpu, wrong, SMALL)

@@ -38,6 +38,13 @@ def test_functions(x: Any, fuse: bool) -> None:
     assert (found.passes, found.bytes) == (1, x.nbytes + 8)
 
 
+def test_a_selection_moves_at_most_what_the_plan_says(x: Any) -> None:
+    a = itf.asarray(x)
+    found = itf.profile(a[a > 0], repeat=2)
+    assert "1 pass on cpu, at most " in str(found) and "at most " in found._repr_html_()
+    assert "at most" not in str(itf.profile(a + 1, repeat=2))
+
+
 def test_several_expressions_share_a_pass(x: Any) -> None:
     a = itf.asarray(x)
     assert itf.profile((a.sum(), a.max()), repeat=1).passes == 1
