@@ -14,12 +14,12 @@ import numpy as np
 
 from itfuse import dtypes, engines, expr, wording
 from itfuse.config import setting
-from itfuse.errors import DeviceError, ShapeError, Unsupported
+from itfuse.errors import DeviceError, Unsupported
 from itfuse.evaluate import Asked, evaluate, outs_of
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
 from itfuse.form import Number
-from itfuse.ops import INPUT, OPS
+from itfuse.ops import BY_NAME, INPUT
 from itfuse.plan import make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
@@ -165,13 +165,10 @@ class Array:
 
     # ---- CuPy's functions on this expression; NumPy's are in functions.py ----
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        op = OPS.get(_CUPY_NAMES.get(kernel.name, kernel.name.removeprefix("cupy_")))
+        op = BY_NAME.get(kernel.name.removeprefix("cupy_"))
         if op is None or op.kind != ELEMENTWISE or kwargs:
             raise Unsupported(f"itfuse has no operation for CuPy's {kernel.name}; compute() first")
         return apply(op, args)
-
-
-_CUPY_NAMES = {"cupy_true_divide": "divide", "cupy_where": "where"}
 
 
 def _lift(x: Any) -> Any:
@@ -278,12 +275,12 @@ def asarray(obj: Any, dtype: Any = None) -> Array:
 _placeholders = itertools.count(1)
 
 
-def spec(shape: tuple[int, ...], dtype: Any) -> Array:
+def spec(shape: int | Sequence[int], dtype: Any) -> Array:
     """Return a placeholder of `shape` and `dtype` without memory, for planning and building.
 
     Parameters
     ----------
-    shape : tuple of int
+    shape : int or tuple of int
         Its shape.
     dtype : dtype-like
         Its dtype.
@@ -302,11 +299,9 @@ def spec(shape: tuple[int, ...], dtype: Any) -> Array:
     True
     """
     wanted = dtypes.as_dtype(dtype, "spec(...)")
-    if any(size < 0 for size in shape):
-        raise ShapeError(f"spec({tuple(shape)}, ...): a size is negative")
-    strides = contiguous_strides(tuple(shape), wanted.itemsize)
-    memory = Memory("none", next(_placeholders), strides)
-    node = expr.make(INPUT, (), wanted, tuple(shape), memory)
+    shape = expr.shape_of(shape, "spec")
+    memory = Memory("none", next(_placeholders), contiguous_strides(shape, wanted.itemsize))
+    node = expr.make(INPUT, (), wanted, shape, memory)
     return Array(node, {node: None}, "none")
 
 

@@ -85,7 +85,42 @@ class ComplexMultiply:
         return out
 
 
+class ComplexProduct(ComplexMultiply):
+    """Complex product to which 1 is neutral, as a reduction's identity must be.
+
+    By the rule of products an infinity times 1 + 0j is not a number.
+    """
+
+    def __call__(self, a: Array, b: Array, out: Array | None = None) -> Any:
+        """Return `a * b`, or the other operand where one is 1."""
+        a, b = np.asarray(a), np.asarray(b)
+        made = np.where(a == 1, b, np.where(b == 1, a, super().__call__(a, b)))
+        if out is None:
+            return made if made.shape else made[()]
+        out[...] = made
+        return out
+
+
+def fmax(a: Array, b: Array, out: Array) -> Array:
+    """NumPy's `fmax`, whose sign of zero depends on the memory layout; here it is `maximum`'s."""
+    return _without_nan(np.maximum(a, b, out=out), a, b)
+
+
+def fmin(a: Array, b: Array, out: Array) -> Array:
+    """NumPy's `fmin`, with the zero that `minimum` takes."""
+    return _without_nan(np.minimum(a, b, out=out), a, b)
+
+
+def _without_nan(out: Array, a: Array, b: Array) -> Array:
+    """Replace NaN by the other operand."""
+    nan = np.isnan(out)
+    if nan.any():
+        np.copyto(out, np.where(np.isnan(b), a, b), where=nan)
+    return out
+
+
 COMPLEX_MULTIPLY = ComplexMultiply()
+COMPLEX_PRODUCT = ComplexProduct()
 
 
 def complex_log1p(z: Array, out: Array) -> Array:
@@ -101,6 +136,12 @@ def complex_square(x: Array, out: Array) -> Array:
     """Return `x * x`, each real product and sum rounded."""
     result: Array = COMPLEX_MULTIPLY(x, x, out)
     return result
+
+
+def complex_of(re: Array, im: Array, out: Array) -> Array:
+    """Write a complex number of two parts."""
+    out.real, out.imag = re, im
+    return out
 
 
 def wrap_index(i: Array, n: Any, out: Array) -> Array:

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 from test_axes import LAYOUTS
 from test_gpu import on_gpu
-from test_rows import LENGTHS, LONGER, programs, random, several
+from test_rows import (
+    LENGTHS,
+    LONGER,
+    OTHER_DTYPES,
+    computed_places,
+    other_dtypes,
+    programs,
+    random,
+    several,
+)
 
 import itfuse as itf
 from itfuse.dtypes import DTYPES
@@ -70,6 +79,17 @@ def test_row_programs(dtype: str, cp: Any) -> None:
         for what, lazies, ulp in programs(itf.asarray(x), w):
             if what != "log_softmax":
                 check(f"{what} {dtype}{x.shape}", lazies, ulp, cp)
+
+
+@pytest.mark.parametrize("dtype", OTHER_DTYPES)
+def test_row_programs_of_other_dtypes(dtype: str, cp: Any) -> None:
+    for what, lazies, ulp in other_dtypes(dtype):
+        check(f"{what} {dtype}", lazies, ulp, cp)
+
+
+def test_computed_places_and_numbers_of_the_index(cp: Any) -> None:
+    for what, lazies, ulp in computed_places():
+        check(what, lazies, ulp, cp)
 
 
 def test_unaligned_starts_in_place_and_guards(cp: Any) -> None:

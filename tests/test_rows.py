@@ -23,6 +23,7 @@ Case = tuple[str, tuple[itf.Array, ...], float]
 
 # One of each class, its ends, and lengths that no vector fits.
 LENGTHS = (1, 3, 4, 8, 10, 37, 100, 128, 129, 257, 512, 1000, 1024, 1025, 5000, 8192)
+OTHER_DTYPES = ("float16", "bfloat16", "complex64", "complex128")
 LONGER = (8193, 20_001, 32_768, 33_001, 81_920)
 
 
@@ -36,7 +37,7 @@ def check(cases: list[Case]) -> None:
 
 
 def random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
-    if np.dtype(dtype).kind != "f":
+    if dtype not in ("float16", "float32", "float64"):
         return edge_values(dtype, int(np.prod(shape)), seed).reshape(shape)
     return (np.random.default_rng(seed).normal(size=shape) * 3 + 1).astype(dtype)
 
@@ -46,10 +47,12 @@ def several(x: itf.Array, axis: int) -> tuple[itf.Array, ...]:
 
 
 @host
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "int8", "int64", "bool", "bfloat16", "complex64"]
+)
 def test_row_and_column_reductions_are_the_cpu_engines_bits(dtype: str) -> None:
     cases: list[Case] = []
-    for length in LENGTHS:
+    for length in LENGTHS if dtype not in OTHER_DTYPES else (3, 37, 129, 1025):
         for rows in (3, 40):
             x = random((rows, length), dtype, length)
             if x.size > 60_000 and dtype != "float32":
@@ -62,7 +65,7 @@ def test_row_and_column_reductions_are_the_cpu_engines_bits(dtype: str) -> None:
 @host
 def test_every_reduction_by_rows_and_columns() -> None:
     cases: list[Case] = []
-    for name in (one for one, row in DTYPES.items() if not row.part and not row.narrow):
+    for name in DTYPES:
         for shape, axis in itertools.product([(5, 130), (130, 5), (9, 11, 13)], (0, 1, -1)):
             x = itf.asarray(random(shape, name, 1))
             every = [op.name for op in OPS.values() if op.kind == REDUCTION]
@@ -111,12 +114,89 @@ def test_row_programs_are_the_cpu_engines(dtype: str) -> None:
 
 
 @host
+@pytest.mark.parametrize("dtype", OTHER_DTYPES)
+def test_row_programs_of_other_dtypes(dtype: str) -> None:
+    check(other_dtypes(dtype))
+
+
+def other_dtypes(dtype: str) -> list[Case]:
+    cases: list[Case] = []
+    for length in (3, 8, 37, 100, 300, 1024, 2001, 5000, 8192):
+        rng = np.random.default_rng(length)
+        x, w = (as_dtype(rng.normal(size=shape), dtype) for shape in ((5, length), (length,)))
+        lazy = itf.asarray(x)
+        centred = lazy - lazy.mean(-1, keepdims=True)
+        cases += [(f"centred {length}", (centred * w, lazy.sum(-1), lazy.max(-1)), 0.0),
+                  (f"down {length}", (itf.asarray(x.T.copy()).sum(0),), 0.0),
+                  (f"absolute {length}", (abs(centred * 1j).sum(-1),), 64.0)]  # fmt: skip
+        if "complex" not in dtype:
+            cases += [(f"softmax {length}", (itf.softmax(lazy),), 1.0),
+                      (f"layernorm {length}", (itf.layernorm(lazy, w, w),), 0.0)]  # fmt: skip
+    # Parts of complex numbers that stand between the places of whole ones.
+    part = np.arange(2 * 3 * 37 + 2, dtype="f4" if dtype == "complex64" else "f8")
+    if "complex" in dtype:
+        apart = part[1:-1].view(dtype).reshape(3, 37)
+        lazy = itf.asarray(apart)
+        cases.append(("apart", (lazy - lazy.mean(-1, keepdims=True), lazy.sum(-1)), 0.0))
+    return cases
+
+
+def as_dtype(x: np.ndarray, dtype: str) -> np.ndarray:
+    if "complex" in dtype:
+        x = x + 1j * x[..., ::-1]
+    return x.astype(DTYPES[dtype].numpy)
+
+
+@host
+def test_computed_places_and_numbers_of_the_index() -> None:
+    cases = computed_places()
+    for what, lazies, _ in cases:
+        assert itf.plan(*lazies).passes == 1, what
+    check(cases)
+
+
+def computed_places() -> list[Case]:
+    cases: list[Case] = []
+    for length in (3, 37, 100, 1024, 5000, 20_001):
+        x = random((6, length), "float32", length)
+        rng = np.random.default_rng(length)
+        order, labels = rng.integers(-length, length, 2 * length), rng.integers(0, length, 6)
+        lazy = itf.asarray(x)
+        index = itf.arange(length, dtype="float32")
+        picked = itf.take_along_axis(lazy, labels[:, None], axis=1)
+        cases += [
+            (f"taken {length}", (itf.take(lazy, order, axis=1).sum(1),), 0.0),
+            (f"down {length}", (itf.take(lazy, order[:9] % 6, axis=0).sum(0),), 0.0),
+            (f"index {length}", ((lazy * index).sum(-1),), 0.0),
+            (f"index down {length}", ((lazy * index).max(0),), 0.0),
+            (f"program {length}", (lazy - (lazy * index).mean(-1, keepdims=True) + index,), 0.0),
+            (f"loss {length}", ((lazy - lazy.max(-1, keepdims=True) - picked).sum(-1),), 0.0),
+            (f"rolled {length}", (itf.roll(lazy, 5, axis=1) - lazy.mean(1, keepdims=True),), 0.0),
+            (f"joined {length}", (itf.concat((lazy, lazy[:, ::-1]), axis=1).sum(1),), 0.0),
+        ]
+    return cases
+
+
+@host
 def test_row_programs_of_long_rows() -> None:
     cases: list[Case] = []
     for length in LONGER:
         x, w = random((2, length), "float32", length), random((length,), "float32", 1)
         cases += [(f"{what} {length}", *rest) for what, *rest in programs(itf.asarray(x), w)[:4]]
     check(cases)
+
+
+@host
+def test_accumulators_beyond_shared_memory() -> None:
+    y = itf.asarray(random((70, 40), "float64", 3))
+    many = tuple((y * float(k)).var(0) for k in range(1, 11))
+    check([("columns", many, 0.0), ("rows", tuple((y * k).var(1) for k in range(1, 11)), 0.0)])
+    nvrtc.require()
+    wide = itf.spec((16_384, 512), "float64")
+    for axis in (0, 1):
+        plan = plan_for("tile", *((wide * float(k)).var(axis) for k in range(1, 11)))
+        source = lower_tile(plan.stages[0], "many", aligned=True).source
+        nvrtc.compile_cubin(source, "sm_80")  # which refuses what does not fit
 
 
 @host

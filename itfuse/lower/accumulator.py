@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from itfuse.ops import FOLDS
 from itfuse.plan.stages import Combine, fields
 
 
-def shuffle(name: str, intrinsic: str, argument: str) -> str:
-    """Write a function that takes a value from another thread of the warp, for every dtype."""
+def shuffle(name: str, intrinsic: str, argument: str, used: Iterable[str]) -> str:
+    """Write a function that takes a value of a `used` dtype from another thread of the warp."""
     whole = f"{intrinsic}(0xffffffffu, v, {argument})"
     text = (
         f"template <typename T> __device__ __forceinline__ T {name}(T v, int {argument}) {{\n"
@@ -25,17 +25,45 @@ def shuffle(name: str, intrinsic: str, argument: str) -> str:
             f"template <> __device__ __forceinline__ {cpp} {name}({cpp} v, int {argument}) {{\n"
             f"  return {whole};\n}}\n"
         )
+    rows = [DTYPES[kind] for kind in used]
+    for cpp in dict.fromkeys(row.cpp for row in rows if row.narrow):
+        bits = f"(unsigned short){intrinsic}(0xffffffffu, (int)v.bits, {argument})"
+        text += (
+            f"__device__ __forceinline__ {cpp} {name}({cpp} v, int {argument}) {{\n"
+            f"  return itf_from_bits(v, {bits});\n}}\n"
+        )
+    if any(row.part for row in rows):
+        text += (
+            f"template <typename F> __device__ __forceinline__ itf_complex<F> {name}(\n"
+            f"    itf_complex<F> v, int {argument}) {{\n"
+            f"  return {{{name}(v.re, {argument}), {name}(v.im, {argument})}};\n}}\n"
+        )
     return text
 
 
-FROM_LANE = shuffle("from_lane", "__shfl_down_sync", "distance")
+def from_lane(used: Iterable[str]) -> str:
+    """Write `from_lane`: the value of the thread that is `distance` further in the warp."""
+    return shuffle("from_lane", "__shfl_down_sync", "distance", used)
 
-FRESH = """\
+
+def fresh(used: Iterable[str]) -> str:
+    """Write `fresh` for values of the `used` dtypes."""
+    return _FRESH + (_FRESH_PARTS if any(DTYPES[name].part for name in used) else "")
+
+
+_FRESH = """\
 // What other blocks of this launch wrote: from the second-level cache, which all of them share.
 template <typename T> __device__ __forceinline__ T fresh(const T* p) {
   typedef typename Raw<sizeof(T)>::type raw;
   const raw bits = __ldcg(reinterpret_cast<const raw*>(p));
   return *reinterpret_cast<const T*>(&bits);
+}
+"""
+
+_FRESH_PARTS = """\
+// A complex number is aligned to its parts only.
+template <typename F> __device__ __forceinline__ itf_complex<F> fresh(const itf_complex<F>* p) {
+  return {fresh(&p->re), fresh(&p->im)};
 }
 """
 

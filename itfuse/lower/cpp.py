@@ -109,13 +109,21 @@ def lower(stage: Stage, name: str) -> Lowered:
     return Lowered(name, functions, state, map_state, finish_state, pointers)
 
 
+def value_dtypes(stage: Stage) -> tuple[str, ...]:
+    """Return the dtypes of all values that the stage's programs and operators handle."""
+    names: dict[str, None] = {}
+    for phase in stage.phases:
+        for program in (phase.element, phase.finish):
+            names.update(dict.fromkeys(i.dtype for i in program.instrs) if program else {})
+        names.update(dict.fromkeys(name for one in phase.combine for name, _ in one.fields))
+    return tuple(names)
+
+
 def prelude(stage: Stage) -> str:
     """Write what the stage's functions need: number types, and each op's helpers once."""
-    names: dict[str, None] = {}
     helpers: dict[str, None] = {}
 
     def use(op: str, operands: Sequence[str], result: str) -> None:
-        names.update(dict.fromkeys((*operands, result)))
         if op in OPS:
             signature = signature_of(OPS[op].helper, operands, result)
             texts = OPS[op].helper[signature] if signature else ()
@@ -127,13 +135,12 @@ def prelude(stage: Stage) -> str:
                 assert program is not None
                 use(instr.op, [program.instrs[at].dtype for at in instr.args], instr.dtype)
         for one in phase.combine:
-            names.update(dict.fromkeys(name for name, _ in one.fields))
             if one.op in FOLDS:
                 for texts in FOLDS[one.op].helper.values():
                     helpers.update(dict.fromkeys(texts))
             else:
                 use(one.op, [one.dtype] * 2, one.dtype)
-    types = numbers.definitions(names)
+    types = numbers.definitions(value_dtypes(stage))
     return types + "".join(text.lstrip("\n") for text in helpers)
 
 

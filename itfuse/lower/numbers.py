@@ -140,22 +140,6 @@ ITF_COMPLEX bool operator>(itf_complex<F> a, itf_complex<F> b) { return b < a; }
 ITF_COMPLEX bool operator>=(itf_complex<F> a, itf_complex<F> b) { return b <= a; }
 """
 
-SHUFFLES = """\
-template <typename F> __device__ __forceinline__ itf_complex<F> from_lane(itf_complex<F> v,
-                                                                          int distance) {
-  return {__shfl_down_sync(0xffffffffu, v.re, distance),
-          __shfl_down_sync(0xffffffffu, v.im, distance)};
-}
-"""
-"""Beside the shuffles of tile_reduce: parts are moved one after another."""
-
-FRESH = """\
-template <typename F> __device__ __forceinline__ itf_complex<F> fresh(const itf_complex<F>* p) {
-  return {fresh(&p->re), fresh(&p->im)};
-}
-"""
-"""Beside `fresh` of tile_reduce: a complex number is aligned to its parts only."""
-
 
 def definitions(names: Iterable[str]) -> str:
     """Write the C++ types that values of these dtypes need."""

@@ -7,17 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.accumulator import FRESH, FROM_LANE, item_functions, item_struct, shuffle
-from itfuse.lower.cpp import prelude, statements
+from itfuse.lower.accumulator import fresh, from_lane, item_functions, item_struct, shuffle
+from itfuse.lower.cpp import prelude, statements, value_dtypes
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import Needs, access
 from itfuse.plan.order import LANES
 from itfuse.plan.stages import Phase, Program, Stage, fields
 
-SHUFFLES = FROM_LANE + shuffle("of_lane", "__shfl_sync", "lane")
-"""A value of the lane that is `distance` further, or of the lane `lane`."""
+
+def exchange(stage: Stage) -> str:
+    """Write how values get from thread to thread: `from_lane`, `of_lane` and `fresh`."""
+    used = value_dtypes(stage)
+    return from_lane(used) + shuffle("of_lane", "__shfl_sync", "lane", used) + fresh(used)
+
 
 PIECE = f"""\
+template <typename T> __device__ __forceinline__ T zero() {{ return T{{}}; }}
 // Loads {LANES} elements of a row that are side by side, of which `left` are there.
 template <typename T>
 __device__ __forceinline__ void piece(Vec<T, {LANES}>& to, const T* from, long long left) {{
@@ -26,11 +31,11 @@ __device__ __forceinline__ void piece(Vec<T, {LANES}>& to, const T* from, long l
       load(to, from, true);
     }} else {{
 #pragma unroll
-      for (int w = 0; w < {LANES}; ++w) to.at[w] = T(0);
+      for (int w = 0; w < {LANES}; ++w) to.at[w] = T{{}};
     }}
   }} else {{
 #pragma unroll
-    for (int w = 0; w < {LANES}; ++w) to.at[w] = w < left ? from[w] : T(0);
+    for (int w = 0; w < {LANES}; ++w) to.at[w] = w < left ? from[w] : T{{}};
   }}
 }}
 // Stores them.
@@ -49,8 +54,28 @@ __device__ __forceinline__ void put(T* to, const Vec<T, {LANES}>& from, long lon
 
 
 def arrays(stage: Stage, slots: Sequence[int]) -> list[int]:
-    """Return the slots that are no scalars."""
-    return [s for s in slots if stage.inputs[s].kind != "scalar"]
+    """Return the slots with an element for each index: no scalars, nothing read elsewhere."""
+    there = stage.inputs
+    return [s for s in slots if there[s].kind != "scalar" and there[s].layout != "gathered"]
+
+
+def base_type(stage: Stage, slot: int) -> str:
+    """Return the C++ type of `base`: a pointer, or for numbers of the index the number."""
+    source = stage.inputs[slot]
+    cpp = DTYPES[source.dtype].cpp
+    return cpp if source.layout == "index" else f"const {cpp}*"
+
+
+def value(stage: Stage, slot: int, at: str, offset: str) -> str:
+    """Write the value `offset` (bytes, or steps of the index) from the base `at`."""
+    source = stage.inputs[slot]
+    if source.layout == "index":
+        return f"{at} + ({offset})"
+    cpp = DTYPES[source.dtype].cpp
+    return (
+        f"*reinterpret_cast<const {cpp}*>(\n"
+        f"          reinterpret_cast<const char*>({at}) + ({offset}))"
+    )
 
 
 def row_state(stage: Stage, extra: Sequence[tuple[str, str]] = ()) -> StateLayout:
@@ -87,7 +112,7 @@ def along(stage: Stage, slot: int) -> str:
         return "fixed"
     if len(stage.dims) - stage.kept > 1:
         return "index"
-    return "vector" if source.inner == 1 else "step"
+    return "vector" if source.inner == 1 and source.layout == "strided" else "step"
 
 
 def row_indices(stage: Stage, row: str = "row") -> str:
@@ -105,15 +130,17 @@ def row_indices(stage: Stage, row: str = "row") -> str:
 
 
 def base(stage: Stage, slot: int, row: str = "row") -> str:
-    """Write the address of an input's first element in a row."""
+    """Write the address of an input's first element in a row; of an index, its number there."""
     source = stage.inputs[slot]
     if source.layout == "linear":
         return f"s.x{slot} + {row} * s.length"
-    moved = [k for k in range(stage.kept) if source.layout == "strided" and source.moves[k]]
+    moved = [k for k in range(stage.kept) if source.mapped and source.moves[k]]
     if not moved:
         return f"s.x{slot}"
     cpp = DTYPES[source.dtype].cpp
     offset = " + ".join(f"i{k} * s.step{slot}[{k}]" for k in moved)
+    if source.layout == "index":
+        return f"s.x{slot} + {offset}"
     return (
         f"reinterpret_cast<const {cpp}*>(\n      reinterpret_cast<const char*>(s.x{slot}) + "
         f"({offset}))"
@@ -123,8 +150,7 @@ def base(stage: Stage, slot: int, row: str = "row") -> str:
 def bases(stage: Stage, slots: Sequence[int]) -> str:
     """Name the address of every input's first element in the row: `b<slot>`."""
     return "".join(
-        f"  const {DTYPES[stage.inputs[s].dtype].cpp}* const b{s} = {base(stage, s)};\n"
-        for s in arrays(stage, slots)
+        f"  {base_type(stage, s)} const b{s} = {base(stage, s)};\n" for s in arrays(stage, slots)
     )
 
 
@@ -145,25 +171,30 @@ def step_offset(stage: Stage, slot: int, j: str) -> str:
 
 def load_piece(stage: Stage, slot: int, to: str, j: str, left: str) -> str:
     """Load the elements `j` and on of a row, LANES of them, of which `left` are there."""
-    how = along(stage, slot)
     cpp = DTYPES[stage.inputs[slot].dtype].cpp
-    if how == "vector":
+    if along(stage, slot) == "vector":
         return f"    piece({to}, b{slot} + {j}, {left});\n"
+    there = value(stage, slot, f"b{slot}", step_offset(stage, slot, f"{j} + w"))
+    # A number of the index may be where to read: where no element is, it is the row's first.
+    nothing = f"b{slot}" if stage.inputs[slot].layout == "index" else f"zero<{cpp}>()"
     return (
         f"#pragma unroll\n    for (int w = 0; w < {LANES}; ++w) {{\n"
-        f"      {to}.at[w] = w < {left} ? *reinterpret_cast<const {cpp}*>(\n"
-        f"          reinterpret_cast<const char*>(b{slot}) + "
-        f"({step_offset(stage, slot, f'{j} + w')})) : {cpp}(0);\n    }}\n"
+        f"      {to}.at[w] = w < {left} ? {there} : {nothing};\n    }}\n"
+    )
+
+
+def single(stage: Stage, slots: Sequence[int], indent: str = "  ") -> str:
+    """Name the values at the bases: `x<slot>`."""
+    return "".join(
+        f"{indent}const {DTYPES[stage.inputs[s].dtype].cpp} x{s} = "
+        f"{'' if stage.inputs[s].layout == 'index' else '*'}b{s};\n"
+        for s in arrays(stage, slots)
     )
 
 
 def once(stage: Stage, slots: Sequence[int]) -> str:
     """Load the inputs that are the same all along a row."""
-    return "".join(
-        f"  const {DTYPES[stage.inputs[s].dtype].cpp} x{s} = *b{s};\n"
-        for s in arrays(stage, slots)
-        if along(stage, s) == "fixed"
-    )
+    return single(stage, [s for s in arrays(stage, slots) if along(stage, s) == "fixed"])
 
 
 def moving(stage: Stage, slots: Sequence[int]) -> list[int]:
@@ -184,10 +215,7 @@ def finish_text(stage: Stage, phase: Phase, first: int, item: str) -> str:
     """Write the row values of a phase, `q<first>` and on, from its accumulator `item`."""
     if phase.finish is None:
         return ""
-    loads = "".join(
-        f"  const {DTYPES[stage.inputs[s].dtype].cpp} x{s} = *b{s};\n"
-        for s in arrays(stage, phase.finish.slots)
-    )
+    loads = single(stage, phase.finish.slots)
     combined = any(instr.op == "combined" for instr in phase.finish.instrs)
     given = f"  const auto& a = {item};\n" if combined else ""
     kinds = [DTYPES[name].cpp for name in phase.finish.result_dtypes]
@@ -205,7 +233,7 @@ def row_head(stage: Stage, aligned: bool) -> str:
         for q, phase in enumerate(stage.phases)
         if phase.combine
     )
-    return prelude(stage) + access(aligned) + PIECE + SHUFFLES + FRESH + items
+    return prelude(stage) + access(aligned) + PIECE + exchange(stage) + items
 
 
 def _of_lane(phase: Phase, q: int) -> str:

@@ -23,15 +23,20 @@ STAGED = f"""\
 template <typename T> __device__ __forceinline__ int skew(const T* p) {{
   return (int)((reinterpret_cast<unsigned long long>(p) & 15) / sizeof(T));
 }}
+// Whether elements stand at multiples of their size; complex numbers need not.
+template <typename T> __device__ __forceinline__ bool whole(const T* p) {{
+  return sizeof(T) == alignof(T) || reinterpret_cast<unsigned long long>(p) % sizeof(T) == 0;
+}}
 // Copy elements that lie side by side between memory and a tile, where they stand from skew on.
 template <int BLOCK, typename T>
 __device__ __forceinline__ void stage_in(T* tile, const T* from, int count) {{
   constexpr int E = 16 / sizeof(T);
+  const bool even = whole(from);
   const int ahead = skew(from), vectors = (ahead + count + E - 1) / E;
 #pragma unroll 4
   for (int v = threadIdx.x; v < vectors; v += BLOCK) {{
     const int k = v * E - ahead;
-    if (k >= 0 && k + E <= count) {{
+    if (even && k >= 0 && k + E <= count) {{
       reinterpret_cast<int4*>(tile)[v] = *reinterpret_cast<const int4*>(from + k);
     }} else {{
 #pragma unroll
@@ -44,11 +49,12 @@ __device__ __forceinline__ void stage_in(T* tile, const T* from, int count) {{
 template <int BLOCK, typename T>
 __device__ __forceinline__ void stage_out(T* to, const T* tile, int count) {{
   constexpr int E = 16 / sizeof(T);
+  const bool even = whole(to);
   const int ahead = skew(to), vectors = (ahead + count + E - 1) / E;
 #pragma unroll 4
   for (int v = threadIdx.x; v < vectors; v += BLOCK) {{
     const int k = v * E - ahead;
-    if (k >= 0 && k + E <= count) {{
+    if (even && k >= 0 && k + E <= count) {{
       *reinterpret_cast<int4*>(to + k) = reinterpret_cast<const int4*>(tile)[v];
     }} else {{
 #pragma unroll
@@ -61,7 +67,7 @@ __device__ __forceinline__ void stage_out(T* to, const T* tile, int count) {{
 template <typename T>
 __device__ __forceinline__ void shared_piece(Vec<T, {LANES}>& to, const T* from, int left) {{
 #pragma unroll
-  for (int w = 0; w < {LANES}; ++w) to.at[w] = w < left ? from[w] : T(0);
+  for (int w = 0; w < {LANES}; ++w) to.at[w] = w < left ? from[w] : T{{}};
 }}
 template <typename T>
 __device__ __forceinline__ void shared_put(T* to, const Vec<T, {LANES}>& from, int left) {{

@@ -14,18 +14,22 @@ import dataclasses
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.accumulator import FRESH, item_dtype, item_functions, item_struct
+from itfuse.lower.accumulator import item_dtype, item_functions, item_struct
 from itfuse.lower.cpp import prelude, struct_text
 from itfuse.lower.rows import (
-    SHUFFLES,
     arrays,
     base,
+    base_type,
+    bases,
     element_text,
+    exchange,
     finish_text,
     mask,
     row_indices,
     row_state,
+    value,
 )
+from itfuse.lower.staged import SHARED
 from itfuse.lower.tile import Needs, TileKernel, access
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS, WARP, leaf
 from itfuse.plan.stages import Stage, fields
@@ -109,14 +113,14 @@ def lower_columns(stage: Stage, name: str, aligned: bool) -> TileKernel:
     source = "".join([
         prelude(stage),
         access(aligned),
-        SHUFFLES,
-        FRESH,
+        exchange(stage),
         item_struct(stage.combine, "Item0"),
         item_functions(stage.combine, "Item0", "0"),
         struct_text("State", [declaration for declaration, _ in state.fields]),
         f"constexpr int V = {shape.vector}, PARTS = {shape.parts}, ACROSS = {shape.across};\n",
         f"constexpr int LEAVES = {shape.leaves};\nstruct Row {{\n  Item0 at[V];\n}};\n",
         _COMBINE,
+        _parts_tree(stage, shape),
         _quad(stage, aligned),
         _KERNEL_HEAD.replace("SYMBOL", symbol).replace("BLOCKS", _blocks(stage)),
         _KERNEL,
@@ -167,7 +171,7 @@ def _how(stage: Stage, slot: int, aligned: bool) -> str:
         return "step"
     if not source.moves[last]:
         return "fixed"
-    return "vector" if source.inner == 1 else "step"
+    return "vector" if source.inner == 1 and source.layout == "strided" else "step"
 
 
 def _blocks(stage: Stage) -> str:
@@ -179,65 +183,78 @@ _KERNEL_HEAD = f"""\
 extern "C" __global__ void __launch_bounds__({THREADS}, BLOCKS) SYMBOL(const State s) {{
 """
 
-_COMBINE = f"""\
-__device__ __forceinline__ Row combine(const Row& a, const Row& b) {{
+_COMBINE = """\
+__device__ __forceinline__ Row combine(const Row& a, const Row& b) {
   Row r;
 #pragma unroll
   for (int v = 0; v < V; ++v) r.at[v] = combine(a.at[v], b.at[v]);
   return r;
-}}
-__device__ __forceinline__ Row nothing() {{
+}
+__device__ __forceinline__ Row nothing() {
   Row r;
 #pragma unroll
   for (int v = 0; v < V; ++v) r.at[v] = identity0();
   return r;
-}}
+}
 // Combines what `one(t)` gives for the threads t of a warp in its tree, depth first: of 32, 0 with
 // 16, 8 with 24, those two, 4 with 20, and so on. Results wait in one place for each level.
-template <typename F> __device__ __forceinline__ Row warp_tree(int count, F one) {{
+template <typename F> __device__ __forceinline__ Row warp_tree(int count, F one) {
   Row waits[5], a = nothing();
 #pragma unroll
   for (int level = 0; level < 5; ++level) waits[level] = nothing();
   int levels = 0;
   while (1 << levels < count) ++levels;
-  for (int n = 0; n < 1 << levels; ++n) {{
+  for (int n = 0; n < 1 << levels; ++n) {
     const int turned = (n & 1) << 4 | (n & 2) << 2 | (n & 4) | (n & 8) >> 2 | (n & 16) >> 4;
     const int t = turned >> (5 - levels);
     a = t < count ? one(t) : nothing();
     bool go = true;
 #pragma unroll
-    for (int level = 0; level < 5; ++level) {{
-      if (go) {{
-        if (n >> level & 1) {{
+    for (int level = 0; level < 5; ++level) {
+      if (go) {
+        if (n >> level & 1) {
           a = combine(waits[level], a);
-        }} else {{
+        } else {
           waits[level] = a;
           go = false;
-        }}
-      }}
-    }}
-  }}
+        }
+      }
+    }
+  }
   return a;
-}}
-// Combines the parts of each column; the result is that of the threads of part 0.
-__device__ __forceinline__ Row parts_tree(Row a) {{
-  if (PARTS == 1) return a;
-  __shared__ Item0 of_part[V][{THREADS}];
-#pragma unroll
-  for (int apart = PARTS / 2; apart > 0; apart /= 2) {{
-    __syncthreads();
-#pragma unroll
-    for (int v = 0; v < V; ++v) of_part[v][threadIdx.x] = a.at[v];
-    __syncthreads();
-    Row b;
-    const int other = threadIdx.x + apart * ACROSS;
-#pragma unroll
-    for (int v = 0; v < V; ++v) b.at[v] = of_part[v][other < {THREADS} ? other : 0];
-    a = combine(a, b);
-  }}
-  return a;
-}}
+}
 """
+
+
+def _parts_tree(stage: Stage, shape: _Shape) -> str:
+    """Write how the threads that share a column combine their parts, through shared memory.
+
+    Field by field where whole accumulators would not fit there.
+    """
+    size = item_dtype(stage.combine).itemsize
+    moved = [("Item0", "")]
+    if size * shape.vector * THREADS > SHARED:
+        moved = [
+            (DTYPES[kind].cpp, f".r{at}") for at, (kind, _) in enumerate(fields(stage.combine))
+        ]
+        size = 16
+    lines = [
+        "// Combines the parts of each column; the result is that of the threads of part 0.\n",
+        "__device__ __forceinline__ Row parts_tree(Row a) {\n  if (PARTS == 1) return a;\n",
+        f"  __shared__ __align__(16) unsigned char room[V * {THREADS} * {size}];\n",
+        "#pragma unroll\n  for (int apart = PARTS / 2; apart > 0; apart /= 2) {\n",
+        f"    Row b;\n    const int other = (threadIdx.x + apart * ACROSS) % {THREADS};\n",
+    ]
+    for kind, member in moved:
+        lines += [
+            f"    {{\n      auto* const of_part = reinterpret_cast<{kind}(*)[{THREADS}]>(room);\n",
+            "      __syncthreads();\n#pragma unroll\n",
+            f"      for (int v = 0; v < V; ++v) of_part[v][threadIdx.x] = a.at[v]{member};\n",
+            "      __syncthreads();\n#pragma unroll\n",
+            f"      for (int v = 0; v < V; ++v) b.at[v]{member} = of_part[v][other];\n    }}\n",
+        ]
+    return "".join([*lines, "    a = combine(a, b);\n  }\n  return a;\n}\n"])
+
 
 _WALK = f"""\
   Row a = nothing();
@@ -302,7 +319,7 @@ def _quad(stage: Stage, aligned: bool) -> str:
     cpp = {s: DTYPES[stage.inputs[s].dtype].cpp for s in arrays(stage, slots)}
     kinds = {s: _how(stage, s, aligned) for s in cpp}
     members = "".join(
-        f"  const {cpp[s]}* b{s}{'[V]' if kinds[s] == 'step' else ''};\n" for s in cpp
+        f"  {base_type(stage, s)} b{s}{'[V]' if kinds[s] == 'step' else ''};\n" for s in cpp
     )
     placed = ""
     for s in cpp:
@@ -333,14 +350,10 @@ def _quad(stage: Stage, aligned: bool) -> str:
                 f"e{s}.at[v] = v < there ? p{s}[v] : p{s}[0];\n        }}\n"
             )
         elif kind == "fixed":
-            loads += (
-                f"        const {cpp[s]} x{s} = *reinterpret_cast<const {cpp[s]}*>(\n"
-                f"            reinterpret_cast<const char*>(c.b{s}) + {offset});\n"
-            )
+            loads += f"        const {cpp[s]} x{s} = {value(stage, s, f'c.b{s}', offset)};\n"
     values = "".join(f"          const {cpp[s]} x{s} = e{s}.at[v];\n" for s in vectors)
     values += "".join(
-        f"          const {cpp[s]} x{s} = *reinterpret_cast<const {cpp[s]}*>(\n"
-        f"              reinterpret_cast<const char*>(c.b{s}[v]) + {_down(stage, s)});\n"
+        f"          const {cpp[s]} x{s} = {value(stage, s, f'c.b{s}[v]', _down(stage, s))};\n"
         for s in cpp
         if kinds[s] == "step"
     )
@@ -392,15 +405,12 @@ def _down(stage: Stage, slot: int) -> str:
 def _finish(stage: Stage) -> str:
     """Write the epilogue of each column."""
     assert stage.finish is not None
-    bases = "".join(
-        f"    const {DTYPES[stage.inputs[s].dtype].cpp}* const b{s} = {base(stage, s)};\n"
-        for s in arrays(stage, stage.finish.slots)
-    )
+    named = bases(stage, stage.finish.slots)
     return "".join([
         "#pragma unroll\n  for (int v = 0; v < V; ++v) {\n    if (v >= there) break;\n",
         "    const long long row = column + v;\n    const Item0& a0 = a.at[v];\n",
-        row_indices(stage) if bases else "",
-        bases,
+        row_indices(stage) if named else "",
+        named,
         finish_text(stage, stage.phases[0], 0, "a0"),
         *(f"    s.y{at}[row] = q{value};\n" for at, value in enumerate(stage.written)),
         "  }\n",

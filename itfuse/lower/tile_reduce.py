@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower import numbers
-from itfuse.lower.accumulator import FRESH, FROM_LANE, item_dtype, item_functions, item_struct
+from itfuse.lower.accumulator import fresh, from_lane, item_dtype, item_functions, item_struct
 from itfuse.lower.cpp import (
     comment,
     index_text,
@@ -94,15 +93,13 @@ def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
     extra = (("Item* partial;", "Q"), ("unsigned* finished;", "Q"))
     state = state_layout(stage, slots, whole=True, extra=extra)
     symbol = f"{name}_reduce"
-    complex_values = any(DTYPES[name].part for name, _ in fields(stage.combine))
+    combined = [name for name, _ in fields(stage.combine)]
     source = "".join([
         prelude(stage),
         access(aligned),
         ROW if stage.strided else "",
-        FROM_LANE,
-        numbers.SHUFFLES if complex_values else "",
-        FRESH,
-        numbers.FRESH if complex_values else "",
+        from_lane(combined),
+        fresh(combined),
         item_struct(stage.combine),
         item_functions(stage.combine),
         _BLOCK_TREE,

@@ -97,9 +97,10 @@ def _kernel(stage: Stage, shape: RowShape, symbol: str, tiles: Tiles | None) -> 
     every = sorted({*used, *(s for p in phases if p.finish for s in p.finish.slots)})
     moved = moving(stage, used)
     readers = {s: [q for q, p in enumerate(phases) if s in p.element.slots] for s in moved}
-    size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in moved if len(readers[s]) > 1)
+    again = [s for s in moved if len(readers[s]) > 1 and stage.inputs[s].kind != "iota"]
+    size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in again)
     fits = size * shape.vectors * LANES <= HELD and shape.kind != "walk"
-    held = [s for s in moved if len(readers[s]) > 1 and fits]
+    held = again if fits else []
     if tiles and tiles.outputs:
         held = sorted({*held, *tiles.inputs})
     local = f"threadIdx.x / {shape.lanes} * length" if shape.apart else "0"

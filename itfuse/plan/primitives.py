@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
-from itfuse.plan.stages import Note, Stage, fields
+from itfuse.plan.stages import Note, Stage
+from itfuse.wording import text
 
 
 @dataclass(frozen=True)
@@ -81,30 +81,6 @@ def _not_in_order(stage: Stage) -> str:
     return "an output is not contiguous over the domain" if strided else ""
 
 
-def _not_by_rows(stage: Stage) -> str:
-    moved = [i.dtype for i in stage.inputs if i.kind != "scalar"]
-    moved += [o.dtype for o in stage.outputs]
-    for phase in stage.phases:
-        moved += [name for name, _ in fields(phase.combine)]
-        moved += phase.finish.result_dtypes if phase.finish else ()
-    for name in dict.fromkeys(moved):
-        if DTYPES[name].part or DTYPES[name].narrow:
-            return (
-                f"row and column kernels take no {name} yet; .astype(...) a materialized operand, "
-                "or reduce the whole array"
-            )
-    return _computed_places(stage)
-
-
-def _computed_places(stage: Stage) -> str:
-    if any(i.layout in ("index", "gathered") for i in stage.inputs):
-        return (
-            "row programs have no kernel for numbers of the index and reads at computed places; "
-            "itf.materialize() that operand first"
-        )
-    return ""
-
-
 SELECTED_BYTES = 128
 """Bytes of all values of an element that a selection's kernel keeps on chip."""
 
@@ -141,9 +117,9 @@ STRATEGIES: tuple[Strategy, ...] = (
              "any fused map before the reduction through one TransformIterator"),
     Strategy("blocks", "cpu", "transform", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "reduce", _never, "cache-sized blocks of NumPy"),
-    Strategy("tile", "cuda", "rows", _not_by_rows,
+    Strategy("tile", "cuda", "rows", _never,
              "whole rows on chip, each walked as often as the expression needs"),
-    Strategy("tile", "cuda", "columns", _not_by_rows,
+    Strategy("tile", "cuda", "columns", _never,
              "threads along the kept axes, in the same fixed order: nothing is transposed"),
     Strategy("tile", "cuda", "select", _selects_much,
              "one launch that keeps the order: blocks learn from each other where to write"),
@@ -184,10 +160,10 @@ def choose(stage: Stage, number: int, engine: str, wish: str) -> tuple[Stage, li
             continue
         why_not = row.refuses(stage)
         if not why_not:
-            notes = [Note("strategy", f"pass {number + 1}: {text}") for text in reasons]
+            notes = [Note("strategy", f"pass {number + 1}: {why}") for why in reasons]
             return replace(stage, strategy=row.name), notes
         reasons.append(f"not {row.name}: {why_not}")
-    raise Unsupported(
-        f"strategy {wish!r} cannot run pass {number + 1} "
-        f"({'; '.join(reasons) or 'no such strategy here'}); use strategy='auto'"
-    )
+    what = ", ".join(text(output.node) for output in stage.outputs)
+    why = "; ".join(reasons) or f"a {stage.primitive} pass has no such strategy"
+    instead = "" if wish == "auto" else "; use strategy='auto'"
+    raise Unsupported(f"{what}: strategy {wish!r} cannot run it: {why}{instead}")

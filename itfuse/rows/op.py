@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
-INDEX, PLACE = "index", "place"
+INDEX, PLACE, COMBINE = "index", "place", "combine"
 FOLD, STATISTIC = "fold", "statistic"
 SELECTION = "selection"
 
@@ -26,7 +26,8 @@ class Op:
         Number of array operands.
     kind : str
         `elementwise`, `reduction`, `fold` (a reduction with several accumulators), `composite`
-        (written in terms of others), `statistic` (a composite along axes) or `leaf`.
+        (written in terms of others), `statistic` (a composite along axes), `combine` (the operator
+        of a reduction and nothing else), `index`, `place` or `leaf`.
     numpy : callable, optional
         What the CPU engine calls, `numpy(*operands, out=block)`: this is the op's definition.
         For a reduction, the ufunc whose `reduce` defines it.
@@ -47,8 +48,20 @@ class Op:
         How an expression is printed, `a + b` or `-a`; a function call by default.
     dunder : str
         Python operator: `add` gives `__add__`, `__radd__` (binary) or `__neg__` (unary).
+    operator : callable, optional
+        `(F, x, y)` -> expression, where the Python operator is not quite the function.
+    method : bool
+        Whether arrays have it as a method, as NumPy's have.
     aliases : tuple of str
         Other public names (the Array API standard's).
+    compares : bool
+        Whether it compares, and so takes a Python integer by its exact value.
+    idle : bool
+        Whether its result is its operand.
+    undoes : bool
+        Whether it undoes itself.
+    takes_dtype : bool
+        For a reduction: whether `dtype=` says in which dtype it adds up.
     combine : str
         For a reduction: the row of the associative operator.
     identity : callable, optional
@@ -91,7 +104,13 @@ class Op:
     helper: dict[str, tuple[str, ...]] = field(default_factory=dict)
     symbol: str = ""
     dunder: str = ""
+    operator: Callable[..., Any] | None = None
+    method: bool = False
     aliases: tuple[str, ...] = ()
+    compares: bool = False
+    idle: bool = False
+    undoes: bool = False
+    takes_dtype: bool = False
     combine: str = ""
     identity: Callable[[np.dtype[Any]], Any] | None = None
     of_nothing: bool = True
