@@ -39,22 +39,22 @@ def _index(shape: Shape, axis: int, device: str) -> Any:
     return Array(node, {}, device)
 
 
-def compress(condition: Any, x: Any, axis: int | None = None) -> Selected:
-    """Return the slices of `x` along an axis where a condition holds.
+def compress(condition: Any, a: Any, axis: int | None = None) -> Selected:
+    """Return the slices of `a` along an axis where a condition holds.
 
     Parameters
     ----------
     condition : array
-        One axis. Where it is shorter than that of `x`, the rest is not chosen.
-    x : array
+        One axis. Where it is shorter than that of `a`, the rest is not chosen.
+    a : array
         The source, any expression.
     axis : int, optional
-        The axis; by default that of the flattened `x`.
+        The axis; by default that of the flattened `a`.
 
     Returns
     -------
     Selected
-        Of shape `x.shape[:axis] + (number,) + x.shape[axis + 1:]`: one pass.
+        Of shape `a.shape[:axis] + (number,) + a.shape[axis + 1:]`: one pass.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def compress(condition: Any, x: Any, axis: int | None = None) -> Selected:
     array([[20, 30],
            [50, 60]])
     """
-    x = asarray(x)
+    x: Any = asarray(a)
     flag = _truth(_lifted(condition, x))
     what = Lazily(lambda: f"compress({wording.text(flag._node)}, {wording.text(x._node)}, ...)")
     if flag.ndim != 1:
@@ -92,10 +92,10 @@ def compress(condition: Any, x: Any, axis: int | None = None) -> Selected:
     return select(flags, [x], x.shape, f"compress({{0}}, {{1}}{shown})", lead, tail, checks)[0]
 
 
-def extract(condition: Any, x: Any) -> Selected:
-    """Return the elements of the flattened `x` where the flattened condition holds.
+def extract(condition: Any, arr: Any) -> Selected:
+    """Return the elements of the flattened `arr` where the flattened condition holds.
 
-    The same as `x[condition]` where both have one shape; see `compress`.
+    The same as `arr[condition]` where both have one shape; see `compress`.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def extract(condition: Any, x: Any) -> Selected:
     >>> itf.extract(x % 2 == 0, x * x).compute()
     array([ 4, 16])
     """
-    x = asarray(x)
+    x = asarray(arr)
     return compress(FUNCTIONS["ravel"](_lifted(condition, x)), x)
 
 

@@ -452,3 +452,20 @@ def test_numpys_functions() -> None:
         assert_same(got.compute(), want)
     with pytest.raises(ValueError, match="0-d"):
         np.nonzero(itf.asarray(1.0))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_masks_and_axes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(0, 7, rng.integers(1, 4)).tolist())
+    x = rng.integers(-5, 5, shape).astype(rng.choice(["i1", "f4", "c16"]))
+    want = x[tuple(slice(None, None, int(rng.choice([-1, 1, 2]))) for _ in shape)].T
+    lazy = itf.asarray(want)
+    mask = rng.random(want.shape[: rng.integers(1, want.ndim + 1)]) < rng.choice([0, 0.3, 1])
+    assert_same(lazy[mask].compute(), want[mask])
+    axis = int(rng.integers(-want.ndim, want.ndim))
+    condition = rng.random(rng.integers(0, want.shape[axis] + 1)) < 0.5
+    assert_same(itf.compress(condition, lazy, axis).compute(), want.compress(condition, axis))
+    for got, right in zip(itf.nonzero(lazy > 0), np.nonzero(want > 0), strict=True):
+        assert_same(got.compute(), right)
+    assert_same(itf.argwhere(lazy).compute(), np.argwhere(want))
