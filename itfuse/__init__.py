@@ -21,7 +21,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from itfuse import creation, engines, joining, protocol  # noqa: F401 - these install functions
+from itfuse import creation, engines, joining, protocol, random  # noqa: F401 - most install functions
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (
@@ -96,6 +96,7 @@ __all__ = [
     "graph",
     "load",
     "plan",
+    "random",
     "spec",
     *CONSTANTS,
     *FUNCTIONS,

@@ -28,7 +28,15 @@ import numpy as np
 
 from itfuse import dtypes, reference
 from itfuse.errors import DTypeError
-from itfuse.rows import arithmetic_cpp, complex_cpp, composites, elementwise, folds, statistics
+from itfuse.rows import (
+    arithmetic_cpp,
+    complex_cpp,
+    composites,
+    elementwise,
+    folds,
+    philox,
+    statistics,
+)
 from itfuse.rows.op import (
     COMBINE,
     COMPOSITE,
@@ -36,6 +44,7 @@ from itfuse.rows.op import (
     INDEX,
     LEAF,
     PLACE,
+    RANDOM,
     REDUCTION,
     STATISTIC,
     Op,
@@ -316,6 +325,9 @@ __device__ __forceinline__ long long itf_wrap_index(long long i, long long n) {
   return place < 0 ? 0 : place < n ? place : n - 1;
 }
 """,)}))  # fmt: skip
+
+for _fields in philox.ROWS:
+    _row(Op(kind=RANDOM, **_fields))
 
 # ---- reductions ------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ LAYERS = (
     ("indexing",),
     ("manipulation",),
     ("creation", "joining"),
-    ("protocol", "standard"),
+    ("protocol", "standard", "random"),
     ("number",),
     ("trace",),
     ("short", "signature"),

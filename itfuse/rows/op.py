@@ -10,7 +10,7 @@ import numpy as np
 
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
 INDEX, PLACE, COMBINE = "index", "place", "combine"
-FOLD, STATISTIC = "fold", "statistic"
+FOLD, STATISTIC, RANDOM = "fold", "statistic", "random"
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,8 @@ class Op:
     kind : str
         `elementwise`, `reduction`, `fold` (a reduction with several accumulators), `composite`
         (written in terms of others), `statistic` (a composite along axes), `combine` (the operator
-        of a reduction and nothing else), `index`, `place` or `leaf`.
+        of a reduction and nothing else), `random` (words that `itf.random` is made of), `index`,
+        `place` or `leaf`.
     numpy : callable, optional
         What the CPU engine calls, `numpy(*operands, out=block)`: this is the op's definition.
         For a reduction, the ufunc whose `reduce` defines it.
