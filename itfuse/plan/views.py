@@ -37,7 +37,7 @@ from itfuse.plan.index import (
     merge_axes,
     unravel,
 )
-from itfuse.rows.op import ELEMENTWISE, INDEX, RANDOM, PLACE
+from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE, RANDOM
 from itfuse.wording import toposort
 
 Row = Form | Node
