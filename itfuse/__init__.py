@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from itfuse import creation, engines, joining, protocol, random  # noqa: F401 - most install functions
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
+from itfuse.custom import CppFunction, cpp_function, reduce
 from itfuse.errors import (
     AliasError,
     AxisError,
@@ -75,6 +76,7 @@ __all__ = [
     "CacheError",
     "CompileError",
     "ConfigError",
+    "CppFunction",
     "DTypeError",
     "DeviceError",
     "ItfuseError",
@@ -90,6 +92,7 @@ __all__ = [
     "asarray",
     "compute",
     "config",
+    "cpp_function",
     "engines",
     "explain",
     "fuse",
@@ -97,6 +100,7 @@ __all__ = [
     "load",
     "plan",
     "random",
+    "reduce",
     "spec",
     *CONSTANTS,
     *FUNCTIONS,

@@ -30,7 +30,7 @@ LAYERS = (
     ("indexing",),
     ("manipulation",),
     ("creation", "joining"),
-    ("protocol", "standard", "random"),
+    ("protocol", "standard", "random", "custom"),
     ("number",),
     ("trace",),
     ("short", "signature"),
