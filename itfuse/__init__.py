@@ -21,7 +21,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from itfuse import creation, engines, joining, protocol, random  # noqa: F401 - most install functions
+from itfuse import creation, engines, iterator, joining, protocol, random  # noqa: F401 - most install functions
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.custom import CppFunction, cpp_function, reduce

@@ -30,7 +30,7 @@ LAYERS = (
     ("indexing",),
     ("manipulation",),
     ("creation", "joining"),
-    ("protocol", "standard", "random", "custom"),
+    ("protocol", "standard", "random", "custom", "iterator"),
     ("number",),
     ("trace",),
     ("short", "signature"),
