@@ -24,12 +24,15 @@ from typing import TYPE_CHECKING, Any
 from itfuse import (  # these install functions
     creation,  # noqa: F401
     engines,
+    iterator,  # noqa: F401
     joining,  # noqa: F401
     protocol,  # noqa: F401
+    random,
     selection,  # noqa: F401
 )
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
+from itfuse.custom import CppFunction, cpp_function, reduce
 from itfuse.errors import (
     AliasError,
     AxisError,
@@ -84,6 +87,7 @@ __all__ = [
     "CacheError",
     "CompileError",
     "ConfigError",
+    "CppFunction",
     "DTypeError",
     "DeviceError",
     "ItfuseError",
@@ -101,6 +105,7 @@ __all__ = [
     "asarray",
     "compute",
     "config",
+    "cpp_function",
     "engines",
     "explain",
     "fuse",
@@ -108,6 +113,8 @@ __all__ = [
     "load",
     "plan",
     "profile",
+    "random",
+    "reduce",
     "spec",
     "visualize",
     *CONSTANTS,

@@ -53,8 +53,8 @@ def evaluate(  # noqa: PLR0917  # by position, which costs least
     form, leaves = form_of_all(nodes)
     layouts = tuple(map(_layout, out)) if out and any(map(_layout, out)) else ()
     key = (form, device, engine, max_passes, settings_key(), layouts)
-    if device.startswith("cuda") and setting("bounds_check") and engine != "null":
-        _check_bounds(nodes, data, device, stream)
+    if device.startswith("cuda") and engine != "null":
+        check_bounds(nodes, data, device, stream)
     made = READY.get(key) if form is not None else None
     if made is not None:
         try:
@@ -93,8 +93,9 @@ def _layout(out: Any) -> tuple[int, ...] | None:
     return None if in_order else tuple(out.strides)
 
 
-def _check_bounds(nodes: Nodes, data: dict[Node, Any], device: str, stream: Any) -> None:
-    checks = bounds_checks(nodes)
+def check_bounds(nodes: Nodes, data: dict[Node, Any], device: str, stream: Any) -> None:
+    """Raise `BoundsError` if an index on a GPU is out of bounds and the setting asks to look."""
+    checks = bounds_checks(nodes) if setting("bounds_check") else ()
     if checks:
         wrong = engines.run(cached_plan(checks, device, None), data, None, stream)
         if any(bool(one) for one in wrong):

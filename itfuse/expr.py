@@ -28,6 +28,7 @@ from itfuse.ops import (
     OPS,
     POSITION,
     RESHAPE,
+    ROWS,
     SCALAR,
     SELECT,
     STRIDED,
@@ -128,7 +129,13 @@ def make(
 ) -> Node:
     """Return the one node of this structure."""
     if isinstance(op, str):
-        op = _NOT_IN_OPS.get(op) or OPS[op]
+        row = _NOT_IN_OPS.get(op) or ROWS.get(op)
+        if row is None:
+            raise Unsupported(
+                f"{op.partition('@')[0]}: an operation that a user made and this process does not "
+                "have; make it here first, from the same text"
+            )
+        op = row
     # A scalar's identity is its bits: -0.0 is not 0.0, and NaN equals itself.
     identity = arg.tobytes() if op is SCALAR else arg
     # Ids, not nodes: a key must not keep operands alive. They live as long as the node does.

@@ -18,7 +18,7 @@ from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
 from itfuse.errors import AxisError, ShapeError, Unsupported
 from itfuse.ops import BY_UFUNC, FOLDS, OPS
-from itfuse.rows.op import COMBINE, COMPOSITE, ELEMENTWISE, INDEX, REDUCTION, STATISTIC, Op
+from itfuse.rows.op import COMBINE, COMPOSITE, ELEMENTWISE, INDEX, RANDOM, REDUCTION, STATISTIC, Op
 
 
 def _axes(x: Array, axis: Any, what: str) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ def _documentation(op: Op) -> str:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _op in OPS.values():
-    if _op.name != "astype" and _op.kind not in (INDEX, COMBINE):
+    if _op.name != "astype" and _op.kind not in (INDEX, COMBINE, RANDOM):
         FUNCTIONS.update(dict.fromkeys((_op.name, *_op.aliases), _function(_op)))
 
 
@@ -162,6 +162,11 @@ class _Namespace:
 
         nodes = tuple(map(node, parts))
         return x._of(expr.reduction(FOLDS[name], nodes, None, axes, keepdims=keepdims))
+
+    @staticmethod
+    def random(name: str, *operands: Any) -> Array:
+        """Return a row of random words."""
+        return apply(OPS[name], operands)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         try:

@@ -21,14 +21,23 @@ rounding, and NumPy rounds each node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from itfuse import dtypes, reference
 from itfuse.errors import DTypeError
-from itfuse.rows import arithmetic_cpp, complex_cpp, composites, elementwise, folds, statistics
+from itfuse.rows import (
+    arithmetic_cpp,
+    complex_cpp,
+    composites,
+    elementwise,
+    folds,
+    philox,
+    statistics,
+)
 from itfuse.rows.op import (
     COMBINE,
     COMPOSITE,
@@ -36,6 +45,7 @@ from itfuse.rows.op import (
     INDEX,
     LEAF,
     PLACE,
+    RANDOM,
     REDUCTION,
     SELECTION,
     STATISTIC,
@@ -43,6 +53,10 @@ from itfuse.rows.op import (
 )
 
 OPS: dict[str, Op] = {}
+CUSTOM: dict[str, Op] = {}
+"""Rows that users make (custom.py), under names that hold a hash of their text."""
+ROWS: Mapping[str, Op] = ChainMap(CUSTOM, OPS)
+"""Every row that a stage may name."""
 
 
 def _row(op: Op) -> None:
@@ -321,6 +335,9 @@ __device__ __forceinline__ long long itf_wrap_index(long long i, long long n) {
 }
 """,)}))  # fmt: skip
 
+for _fields in philox.ROWS:
+    _row(Op(kind=RANDOM, **_fields))
+
 # ---- reductions ------------------------------------------------------------------------------
 
 
@@ -354,7 +371,7 @@ _reduction("all", "Whether all elements are true.", np.logical_and, "logical_and
 
 def identity(combine: str, dtype: np.dtype[Any]) -> Any:
     """Return the neutral element of the operator `combine` as a NumPy scalar of `dtype`."""
-    row = next(op for op in OPS.values() if op.combine == combine)
+    row = next(op for op in ROWS.values() if op.combine == combine and op.identity)
     assert row.identity is not None
     return dtype.type(row.identity(dtype))
 

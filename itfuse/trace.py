@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from itfuse import engines, expr, pytree, wording
+from itfuse import engines, expr, pytree, random, wording
 from itfuse.array import Array, asarray
 from itfuse.config import setting
 from itfuse.engines import Ready
@@ -243,7 +243,8 @@ class Trace:
             for at, one in enumerate(zip(arguments, layouts, paths, strict=True))
         ])  # fmt: skip
         full = [pytree.unflatten(tree, stand_ins) for tree in trees]
-        returned = function([x.get() if isinstance(x, Same) else x for x in full])
+        with random.tracing(name):
+            returned = function([x.get() if isinstance(x, Same) else x for x in full])
         found: list[Any] = []
         try:
             self.tree = pytree.flatten(returned, is_leaf, found)

@@ -72,14 +72,14 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
             written[node] = "position"
         elif node.op.kind in (PLACE, INDEX) or node.op is IOTA:
             line = _place_text(node, [written[src] for src in node.srcs])
-            written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
+            written[node] = line if len(line) <= limit else f"{node.op.shown}(...)"
         elif node.op.kind == SELECTION:
             line = _selection_text(node, [written[src] for src in node.srcs])
-            written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
+            written[node] = line if len(line) <= limit else f"{node.op.shown}(...)"
         else:
             parts = [written[src] for src in node.srcs]
             line = call_of(node.op, parts, node.dtype.name, node)
-            written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
+            written[node] = line if len(line) <= limit else f"{node.op.shown}(...)"
     result = written[root]
     outer = result.startswith("(") and root.op.symbol and root.op.arity == 2
     return result[1:-1] if outer else result
@@ -94,7 +94,7 @@ def _place_text(node: Node, parts: list[str]) -> str:
         return parts[0]
     if node.op.name == "reshape":
         return f"reshape({parts[0]}, {node.shape})"
-    return f"{parts[0]}[...]" if parts else f"{node.op.name}({node.shape})"
+    return f"{parts[0]}[...]" if parts else f"{node.op.shown}({node.shape})"
 
 
 def _selection_text(node: Node, parts: list[str]) -> str:
@@ -153,8 +153,8 @@ def call_of(op: Op, parts: list[str], dtype: str, node: Node | None = None) -> s
         along = node.arg if len(node.arg) != 1 else node.arg[0]
         where = "" if len(node.arg) == len(domain) else f", axis={along}"
         kept = ", keepdims=True" if len(node.shape) == len(domain) and domain else ""
-        return f"{op.name}({bare[0]}{where}{kept})"
-    return f"{op.name}({', '.join(bare)})"
+        return f"{op.shown}({bare[0]}{where}{kept})"
+    return f"{op.shown}({', '.join(bare)})"
 
 
 def _closes_at_end(part: str) -> bool:

@@ -32,7 +32,7 @@ LAYERS = (
     ("manipulation",),
     ("creation", "joining"),
     ("selected",),
-    ("protocol", "selection", "standard"),
+    ("protocol", "selection", "standard", "random", "custom", "iterator"),
     ("number",),
     ("trace",),
     ("short", "signature"),

@@ -221,6 +221,18 @@ def run(
     return made([data[leaf] if leaf.op is INPUT else leaf.arg for leaf in leaves], out, stream)
 
 
+def operands(stage: Stage, data: dict[Node, Any]) -> list[Any]:
+    """Return the arrays and scalars of a stage that waits for no other, one for each input."""
+    found = []
+    for i in stage.inputs:
+        assert isinstance(i.source, Node)
+        if made_by_planning(i.source):
+            found.append(np.int64(i.offset) if i.kind == "iota" else i.source.arg.value)
+        else:
+            found.append(data[i.source] if i.source.op is INPUT else i.source.arg)
+    return found
+
+
 def ready(plan: Plan, leaves: Sequence[Node], engine: Any = None) -> Ready:
     """Build the passes of `plan` and return it ready to run, over and over.
 
@@ -256,6 +268,7 @@ __all__ = [
     "cuda_module",
     "default_device",
     "engine_for",
+    "operands",
     "ready",
     "run",
     "upload",

@@ -49,6 +49,7 @@ class CpuBuilt:
     def __init__(self, stage: Stage) -> None:
         self.element = Tape(stage.element)
         self.finish = Tape(stage.finish) if stage.finish else None
+        self.operators = [Operator(one) for one in stage.combine]
 
     def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
         """Run over `operands` (arrays and scalars, one for each stage input) into `outputs`."""
@@ -91,7 +92,7 @@ class CpuBuilt:
         self, stage: Stage, operands: list[Any], arrays: list[Any], outputs: list[Any]
     ) -> None:
         assert self.finish is not None
-        ops = [Operator(one) for one in stage.combine]
+        ops = self.operators
         kinds = [name for name, _ in fields(stage.combine)]
         span = leaf(stage.size)
         partials = [op.nothing((-(-stage.size // span),)) for op in ops]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from itfuse.ops import OPS
+from itfuse.ops import ROWS
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.order import LARGE_LEAF
 from itfuse.plan.stages import Input, Instr, Output, Program, Stage
@@ -39,7 +39,7 @@ class Tape:
         self.sources: list[tuple[int, Instr]] = []  # what needs no computing, and its place
         self.steps: list[tuple[int, Any, tuple[int, ...], int]] = []
         for at, instr in enumerate(program.instrs):
-            if instr.op not in OPS and instr.op != "gather":
+            if instr.op not in ROWS and instr.op != "gather":
                 self.sources.append((at, instr))
                 continue
             pool = free.setdefault(instr.dtype, [])
@@ -50,7 +50,7 @@ class Tape:
             if instr.op == "gather":
                 twin: Any = Gather(instr.slot)
             else:
-                twin = OPS[instr.op].twin(np.dtype(instr.dtype).kind)
+                twin = ROWS[instr.op].twin(np.dtype(instr.dtype).kind)
             self.steps.append((at, twin, instr.args, buffer[at]))
             # Freed only now: an op never writes over its own operands.
             for arg in set(instr.args):

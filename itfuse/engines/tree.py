@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from itfuse.ops import FOLDS, OPS
+from itfuse.ops import FOLDS, ROWS
 from itfuse.plan.order import LANES, THREADS, leaf
 from itfuse.plan.stages import Combine
 
@@ -34,15 +34,19 @@ class Operator:
         self.dtypes = tuple(np.dtype(name) for name, _ in combine.fields)
         self.neutral: Fields = tuple(neutral for _, neutral in combine.fields)
         kind = self.dtypes[0].kind
-        self.ufunc: Any = None if combine.op in FOLDS else OPS[combine.op].twin(kind)
-        self._merge = FOLDS[combine.op].merge if combine.op in FOLDS else None
+        self.ufunc: Any = None  # what has `reduce`
+        if combine.op in FOLDS:
+            self._merge = FOLDS[combine.op].merger()
+            return
+        twin = ROWS[combine.op].twin(kind)
+        self._merge = lambda a, b: (twin(a[0], b[0]),)
+        if hasattr(twin, "reduce"):
+            self.ufunc = twin
 
     def merge(self, a: Fields, b: Fields) -> Fields:
         """Combine, `a` first."""
-        if self._merge is not None:
-            merged: Fields = self._merge(a, b)
-            return merged
-        return (self.ufunc(a[0], b[0]),)
+        merged: Fields = self._merge(a, b)
+        return merged
 
     def in_turn(self, steps: Fields) -> Fields:
         """Combine along the first axis, one after another, from the identity."""

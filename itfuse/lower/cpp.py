@@ -24,7 +24,7 @@ from itfuse.dtypes import DTYPES
 from itfuse.expr import signature_of, template_of
 from itfuse.lower import numbers
 from itfuse.lower.layout import StateLayout, state_layout
-from itfuse.ops import FOLDS, OPS
+from itfuse.ops import FOLDS, ROWS
 from itfuse.plan.stages import Combine, Instr, Program, Stage
 from itfuse.wording import call_of
 
@@ -124,9 +124,9 @@ def prelude(stage: Stage) -> str:
     helpers: dict[str, None] = {}
 
     def use(op: str, operands: Sequence[str], result: str) -> None:
-        if op in OPS:
-            signature = signature_of(OPS[op].helper, operands, result)
-            texts = OPS[op].helper[signature] if signature else ()
+        if op in ROWS:
+            signature = signature_of(ROWS[op].helper, operands, result)
+            texts = ROWS[op].helper[signature] if signature else ()
             helpers.update(dict.fromkeys(texts))
 
     for phase in stage.phases:
@@ -155,7 +155,7 @@ def _members(names: Sequence[str]) -> list[str]:
 
 def expression(op: str, operands: Sequence[str], dtypes: Sequence[str], result: str) -> str:
     """Fill the C++ template of a row: `operands` are C++ expressions without side effects."""
-    template = template_of(OPS[op], dtypes, result)
+    template = template_of(ROWS[op], dtypes, result)
     last, first, to = DTYPES[dtypes[-1]], DTYPES[dtypes[0]], DTYPES[result]
     single = "float" in (to.computes or to.cpp, last.computes or last.cpp)
     operands = [
@@ -180,9 +180,9 @@ def comment(program: Program, target: str) -> str:
     """Say in NumPy's words what the program computes; `target` takes the result's number `at`."""
     said: list[str] = []
     for instr in program.instrs:
-        if instr.op in OPS:
-            said.append(call_of(OPS[instr.op], [said[arg] for arg in instr.args], instr.dtype))
-            said[-1] = said[-1] if len(said[-1]) <= _SAID else f"{instr.op}(...)"
+        if instr.op in ROWS:
+            said.append(call_of(ROWS[instr.op], [said[arg] for arg in instr.args], instr.dtype))
+            said[-1] = said[-1] if len(said[-1]) <= _SAID else f"{ROWS[instr.op].shown}(...)"
         elif instr.op == "gather":
             said.append(f"x{instr.slot}[...]")
         else:
@@ -205,10 +205,10 @@ def combine_lines(combine: tuple[Combine, ...], a: str, b: str, to: str) -> list
         if one.op in FOLDS:
             mine, other = (", ".join(f"{what}r{at + k}" for k in range(count)) for what in (to, b))
             code = FOLDS[one.op].cpp["merge"].format(a=mine, b=other)
-            lines.append(f"  {code};  // {one.op}\n")
+            lines.append(f"  {code};  // {one.shown}\n")
         else:
             code = expression(one.op, [f"{a}r{at}", f"{b}r{at}"], [one.dtype] * 2, one.dtype)
-            lines.append(f"  {to}r{at} = {code};  // {one.op}\n")
+            lines.append(f"  {to}r{at} = {code};  // {one.shown}\n")
         at += count
     return lines
 
@@ -225,14 +225,14 @@ def statements(program: Program, values: dict[int, str]) -> list[str]:
             lines.append(f"  const {cpp} v{at} = {at_place};\n")
             values[at] = f"v{at}"
             continue
-        if instr.op not in OPS:
+        if instr.op not in ROWS:
             values.setdefault(at, _source(instr))
             written.append(values[at])
             continue
         operands = [values[arg] for arg in instr.args]
         dtypes = [program.instrs[arg].dtype for arg in instr.args]
         code = expression(instr.op, operands, dtypes, instr.dtype)
-        note = f"{instr.op}({', '.join(operands)})"
+        note = f"{ROWS[instr.op].shown}({', '.join(operands)})"
         lines.append(f"  const {DTYPES[instr.dtype].cpp} v{at} = {code};  // {note}\n")
         values[at] = f"v{at}"
     return lines

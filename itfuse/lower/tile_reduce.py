@@ -115,7 +115,7 @@ def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
 
 def _combined(stage: Stage) -> str:
     return "".join(
-        f"// a.r{at} = {one.op} over all r{at}\n" for at, one in enumerate(stage.combine)
+        f"// a.r{at} = {one.shown} over all r{at}\n" for at, one in enumerate(stage.combine)
     )
 
 

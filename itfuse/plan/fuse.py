@@ -361,7 +361,8 @@ def _combines(reductions: list[Node]) -> tuple[tuple[Combine, ...], list[Node], 
     first: dict[object, int] = {}
     slots: dict[Node, int] = {}
     for node in reductions:
-        same = (node.op, node.srcs)  # with and without keepdims it is one reduction
+        # With and without keepdims it is one reduction, and so it is for each field of a struct.
+        same = (node.op.combine, node.srcs)
         if same not in first:
             first[same] = len(heads)
             combine.append(Combine(node.op.combine, accumulator(node.srcs[0].dtype.name)))

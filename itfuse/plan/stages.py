@@ -77,6 +77,11 @@ class Combine:
     op: str
     dtype: str
 
+    @property
+    def shown(self) -> str:
+        """The operator's name in texts."""
+        return self.op.partition("@")[0]
+
     @cached_property
     def fields(self) -> tuple[tuple[str, Any], ...]:
         """Dtype name and identity of every field of the accumulator; usually one."""

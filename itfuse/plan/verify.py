@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from itfuse.errors import PlanError
 from itfuse.expr import template_of
-from itfuse.ops import OPS
+from itfuse.ops import ROWS
 from itfuse.plan.stages import Plan, Program, Stage, fields
 
 
@@ -43,7 +43,7 @@ def _check_program(
         elif instr.op in ("constant", "position"):
             _demand(not instr.args, f"{where}: a leaf with operands")
         else:
-            op = OPS[instr.op]
+            op = ROWS[instr.op]
             operands = [program.instrs[arg].dtype for arg in instr.args]
             _demand(len(operands) == op.arity, f"{where}: {op.name} of {len(operands)} operands")
             _demand(bool(template_of(op, operands, instr.dtype)), f"{where}: no code: {op.name}")

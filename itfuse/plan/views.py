@@ -37,7 +37,7 @@ from itfuse.plan.index import (
     merge_axes,
     unravel,
 )
-from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE, SELECTION
+from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE, RANDOM, SELECTION
 from itfuse.wording import toposort
 
 Row = Form | Node
@@ -184,7 +184,7 @@ class _Resolver:
             return (yield node, Index((), ()))
         if node not in self.moved and _is_identity(node.shape, index):
             return node
-        if op.kind in (ELEMENTWISE, INDEX):
+        if op.kind in (ELEMENTWISE, INDEX, RANDOM):
             srcs = []
             for src in node.srcs:
                 srcs.append((yield src, self._operand(index, node.shape, src.shape)))

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from itfuse.errors import Unsupported
+
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
 INDEX, PLACE, COMBINE = "index", "place", "combine"
-FOLD, STATISTIC = "fold", "statistic"
+FOLD, STATISTIC, RANDOM = "fold", "statistic", "random"
 SELECTION = "selection"
 
 
@@ -27,7 +29,8 @@ class Op:
     kind : str
         `elementwise`, `reduction`, `fold` (a reduction with several accumulators), `composite`
         (written in terms of others), `statistic` (a composite along axes), `combine` (the operator
-        of a reduction and nothing else), `index`, `place` or `leaf`.
+        of a reduction and nothing else), `random` (words that `itf.random` is made of), `index`,
+        `place` or `leaf`.
     numpy : callable, optional
         What the CPU engine calls, `numpy(*operands, out=block)`: this is the op's definition.
         For a reduction, the ufunc whose `reduce` defines it.
@@ -127,14 +130,27 @@ class Op:
         """Return the bound `ulp` or, for complex operands (kind `c`), `ulp_c`."""
         return self.ulp_c if kind == "c" and self.ulp_c is not None else self.ulp
 
+    @property
+    def shown(self) -> str:
+        """The name in texts: a user's row has more behind an @, to be told from others."""
+        return self.name.partition("@")[0]
+
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
     def twin(self, kind: str) -> Callable[..., Any]:
         """Return what the CPU engine calls where the result is of this NumPy kind."""
         found = self.numpy_c if kind == "c" and self.numpy_c is not None else self.numpy
-        assert found is not None
+        if found is None:
+            raise Unsupported(
+                f"{self.shown}(...): its C++ cannot run on the CPU engine, which compiles nothing; "
+                "give itf.cpp_function(..., numpy=...) a NumPy twin, or use arrays on a GPU"
+            )
         return found
+
+    def merger(self) -> Callable[..., Any]:
+        """Return how the CPU engine merges the accumulators of a fold."""
+        return self.merge if self.merge is not None else self.twin("")
 
     @property
     def reduces(self) -> bool:

@@ -77,7 +77,8 @@ class Storage:
         return self.address
 
 
-def _value_type(names: Sequence[str], label: str) -> Any:
+def value_type(names: Sequence[str], label: str) -> Any:
+    """Return cuda.compute's type of a value, or of a struct of several."""
     found = [cc_types.from_numpy_dtype(np.dtype(name)) for name in names]
     if len(found) == 1:
         return found[0]
@@ -236,7 +237,7 @@ class _Transform:
             self.source = dict(zip(names, self.inputs, strict=True))
             self.op = built.op("map", bytes(self.layout.size))
         else:
-            item = _value_type(stage.element.result_dtypes, "Item")
+            item = value_type(stage.element.result_dtypes, "Item")
             element = built.op("element", bytes(self.layout.size))
             index = cc.CountingIterator(np.int64(0))
             self.source = {"d_in": cc.TransformIterator(index, element, item)}
@@ -292,7 +293,7 @@ class _Reduce:
         name = well_known(stage)
         self.op = getattr(cc.OpKind, name) if name else built.op("combine")
         self.init = _init(stage)
-        item = _value_type(stage.element.result_dtypes, "Item")
+        item = value_type(stage.element.result_dtypes, "Item")
         if self.slot >= 0:
             self.source: Any = Pointer(stage.inputs[self.slot].dtype)
         else:

@@ -38,6 +38,14 @@ def _allocate(nbytes: int) -> tuple[int, Any]:
     return memory.ptr, memory
 
 
+def _addresses(stage: Stage, operands: list[Any]) -> list[Any]:
+    """Return the address of every operand's first element; for scalars their values."""
+    return [
+        x.item() if i.kind in ("scalar", "iota") else x.data.ptr + i.offset
+        for i, x in zip(stage.inputs, operands, strict=True)
+    ]
+
+
 class CudaBuilt:
     """A built stage that takes CuPy arrays."""
 
@@ -52,13 +60,9 @@ class CudaBuilt:
             stage.by_rows and stage.rows == 0
         ):
             return
-        raw = [
-            x.item() if i.kind in ("scalar", "iota") else x.data.ptr + i.offset
-            for i, x in zip(stage.inputs, operands, strict=True)
-        ]
         self.built(
             stage,
-            raw,
+            _addresses(stage, operands),
             [out.data.ptr for out in outputs],
             cupy.cuda.get_current_stream().ptr,
             _allocate,
@@ -89,6 +93,12 @@ class CudaEngine:
         # cuda.compute takes a while to import, and the tile kernels do without it.
         cub = importlib.import_module("itfuse.engines.cuda.cub")
         return CudaBuilt(cub.CubBuilt(stage, lower(stage, name), self.arch))
+
+    def iterator(self, stage: Stage, operands: list[Any]) -> Any:
+        """Return the result of a transform as an iterator of cuda.compute."""
+        made = importlib.import_module("itfuse.engines.cuda.iterator")
+        arrays = tuple(x for x in operands if isinstance(x, cupy.ndarray))
+        return made.iterator(stage, _addresses(stage, operands), self.arch, arrays)
 
     def source(self, stage: Stage) -> str:
         """Return the C++ generated for a stage."""
