@@ -21,7 +21,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from itfuse import creation, engines, joining, protocol  # noqa: F401 - these install functions
+from itfuse import (  # these install functions
+    counting,  # noqa: F401
+    creation,  # noqa: F401
+    engines,
+    joining,  # noqa: F401
+    protocol,  # noqa: F401
+)
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.errors import (

@@ -28,6 +28,7 @@ from itfuse.ops import (
     RESHAPE,
     SCALAR,
     STRIDED,
+    TERMINALS,
     VIEW,
 )
 from itfuse.rows.op import REDUCTION, Op
@@ -105,7 +106,7 @@ class Node(Fields):
 _NOT_IN_OPS = {
     op.name: op
     for op in (INPUT, SCALAR, CONSTANT, POSITION, IOTA, VIEW, RESHAPE, STRIDED, GATHER,
-               *FOLDS.values())
+               *TERMINALS, *FOLDS.values())
 }  # fmt: skip
 _interned = Interned()
 _lock = threading.RLock()  # a node's death inside may run what interns another

@@ -39,6 +39,7 @@ from itfuse.rows.op import (
     PLACE,
     REDUCTION,
     STATISTIC,
+    TERMINAL,
     Op,
 )
 
@@ -82,6 +83,14 @@ RESHAPE = Op("reshape", 1, PLACE, "The operand's elements in row-major order in 
 # array at the byte offset that the second operand computes.
 STRIDED = Op("strided", 1, PLACE, "An array along other strides.")
 GATHER = Op("gather", 2, PLACE, "An array at computed places.")
+# What ends a pipeline in a pass of its own; `arg` is a plan.terminals.How. Operands that the pass
+# computes itself come first, then those that it reads as arrays.
+HISTOGRAM = Op("histogram", 2, TERMINAL, "Number, or sum of weights, of the elements at a place.")
+SORT = Op("sort", 1, TERMINAL, "Rows in order, or the order.")
+SEGMENTS = Op("segments", 2, TERMINAL, "A reduction of each segment of one axis.")
+RUNS = Op("runs", 1, TERMINAL, "Where runs of equal elements begin, behind their number.")
+SCATTER = Op("scatter", 3, TERMINAL, "An array with elements written at computed places.")
+TERMINALS = (HISTOGRAM, SORT, SEGMENTS, RUNS, SCATTER)
 
 # ---- arithmetic ------------------------------------------------------------------------------
 _elementwise("add", 2, "Sum.", np.add, {

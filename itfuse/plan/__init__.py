@@ -13,6 +13,7 @@ from itfuse.ops import INPUT
 from itfuse.plan.fuse import Layouts, fuse
 from itfuse.plan.primitives import choose
 from itfuse.plan.simplify import simplify
+from itfuse.plan.terminals import compose, has_terminals
 from itfuse.plan.stages import Input, Instr, Note, Output, Plan, Program, Stage
 from itfuse.plan.verify import verify
 from itfuse.plan.views import push_views
@@ -92,13 +93,18 @@ def make_plan(
     roots = simplify(roots)
     if until == "simplify":
         return Plan((), (), (), device, roots)
-    roots = push_views(roots)
-    if until == "views":
-        return Plan((), (), (), device, roots)
-    stages, results, notes = fuse(roots, layouts)
-    if until == "fuse":
-        return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts)
     engine = "cpu" if device == "cpu" else "cuda"
+    if has_terminals(roots):  # the next two steps for one terminal after another
+        made = compose(roots, layouts, engine)
+        stages, results, notes = made.stages, made.results, made.notes
+        roots = tuple(made.roots)
+    else:
+        roots = push_views(roots)
+        if until == "views":
+            return Plan((), (), (), device, roots)
+        stages, results, notes = fuse(roots, layouts)
+    if until in ("views", "fuse"):
+        return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts)
     for number, stage in enumerate(stages):
         stages[number], why = choose(stage, number, engine, wish)
         notes += why

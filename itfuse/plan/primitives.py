@@ -85,6 +85,11 @@ STRATEGIES: tuple[Strategy, ...] = (
              "whole rows on chip, each walked as often as the expression needs"),
     Strategy("tile", "cuda", "columns", _never,
              "threads along the kept axes, in the same fixed order: nothing is transposed"),
+    Strategy("blocks", "cpu", "histogram", _never, "cache-sized blocks of NumPy, weights in order"),
+    Strategy("blocks", "cpu", "sort", _never, "NumPy's stable sort of rows"),
+    Strategy("blocks", "cpu", "segments", _never, "cache-sized blocks of NumPy, merged in order"),
+    Strategy("blocks", "cpu", "runs", _never, "cache-sized blocks of NumPy"),
+    Strategy("blocks", "cpu", "scatter", _never, "cache-sized blocks of NumPy, in order"),
     Strategy("blocks", "cpu", "rows", _never, "blocks of whole rows of NumPy"),
     Strategy("blocks", "cpu", "columns", _never, "blocks of whole rows of NumPy"),
 )

@@ -122,7 +122,8 @@ class Input:
     layout : str
         `linear`: element i of the domain lies at place i; `fixed`: one element serves all;
         `strided`: an index map over the stage's `dims`; `index`: the same map of an iota, whose
-        value is the place itself; `gathered`: read where the program says.
+        value is the place itself; `gathered`: read where the program says; `whole`: an operand of
+        a terminal, in row-major order, of which the program knows nothing.
     source : Node or (int, int)
         The leaf, or (stage, output) of a carried value. Not part of the key.
     strides : tuple of int
@@ -198,6 +199,33 @@ class Output:
         return self.size * np.dtype(self.dtype).itemsize
 
 
+@dataclass(frozen=True)
+class How:
+    """What a terminal does, and over which domain: the argument of its node.
+
+    Attributes
+    ----------
+    domain : tuple of int
+        Shape that the fused operands are broadcast to.
+    fused : int
+        How many of the first operands are expressions that the pass computes element by element.
+        The others are read as arrays, and computed by a pass of their own if they are none.
+    options : tuple
+        What the algorithm has to know: structure, never sizes.
+    side : int
+        Which of the results: sorted keys (0) or their order (1). One pass makes all that are
+        asked for.
+    label : str
+        What the user wrote, as a template of the operands. No part of its identity.
+    """
+
+    domain: Shape
+    fused: int
+    options: tuple[Any, ...] = ()
+    side: int = 0
+    label: str = field(default="", compare=False)
+
+
 class Key:
     """The structure of a stage, with its hash computed once."""
 
@@ -221,7 +249,8 @@ class Stage:
     Attributes
     ----------
     primitive : str
-        A row of plan/primitives.py: `transform`, `reduce`, `rows` or `columns`.
+        A row of plan/primitives.py: `transform`, `reduce`, `rows`, `columns`, or the name of a
+        terminal.
     element : Program
         The fused map before: inputs at an index -> values.
     combine : tuple of Combine
@@ -245,6 +274,11 @@ class Stage:
         For `rows`: the phases before the last.
     written : tuple of int
         For `rows` and `columns`: the row values that are outputs, after the element outputs.
+    how : How or None
+        For a terminal (plan/terminals.py): what it is to do. Its first `fused` operands are the
+        element's results; the others are the inputs of layout `whole`.
+    sides : tuple of int
+        For a terminal: which of its results each output is.
     """
 
     primitive: str
@@ -260,6 +294,8 @@ class Stage:
     kept: int = 0
     before: tuple[Phase, ...] = ()
     written: tuple[int, ...] = ()
+    how: How | None = None
+    sides: tuple[int, ...] = ()
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -309,6 +345,7 @@ class Stage:
                 len(self.dims) if self.strided else 1,
                 self.wide,
                 *((self.kept, self.before, self.written, self.size_class) if self.by_rows else ()),
+                *((self.how.fused, self.how.options, self.sides) if self.how else ()),
             )
         )
 

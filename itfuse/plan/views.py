@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from itfuse.plan.index import (
     merge_axes,
     unravel,
 )
-from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE
+from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE, TERMINAL
 from itfuse.wording import toposort
 
 Row = Form | Node
@@ -134,6 +134,16 @@ class _Resolver:
         return Index(domain, grouped(shape, domain))
 
     def root(self, root: Node) -> Node:
+        if root.op.kind == TERMINAL:
+            how = root.arg
+            index = self.whole(how.domain)
+            srcs = []
+            for src in root.srcs[: how.fused]:
+                found = self.at(src, self._operand(index, how.domain, src.shape))
+                srcs.append(_filled(found, index.domain) if found.shape != () else found)
+            srcs += root.srcs[how.fused :]
+            how = replace(how, domain=index.domain)
+            return make(root.op, tuple(srcs), root.dtype, root.shape, how)
         if root.op is RESHAPE and root in self.by_rows:
             # The rows stay what they are; only the result has another shape.
             inner = root.srcs[0]

@@ -11,6 +11,7 @@ import numpy as np
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
 INDEX, PLACE, COMBINE = "index", "place", "combine"
 FOLD, STATISTIC = "fold", "statistic"
+TERMINAL = "terminal"
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +27,8 @@ class Op:
     kind : str
         `elementwise`, `reduction`, `fold` (a reduction with several accumulators), `composite`
         (written in terms of others), `statistic` (a composite along axes), `combine` (the operator
-        of a reduction and nothing else), `index`, `place` or `leaf`.
+        of a reduction and nothing else), `terminal` (a device algorithm of its own, in a pass of
+        its own), `index`, `place` or `leaf`.
     numpy : callable, optional
         What the CPU engine calls, `numpy(*operands, out=block)`: this is the op's definition.
         For a reduction, the ufunc whose `reduce` defines it.

@@ -1,0 +1,177 @@
+"""Terminals: device algorithms that end a pipeline, each in a pass of its own.
+
+A terminal is cut out of the expression: its pass computes its fused operands on the way, and what
+is written beyond it reads the result as an array. Operands that the algorithm needs in memory (the
+keys of a sort) are computed by a pass before it, unless they are arrays already; a note says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from itfuse import expr
+from itfuse.dtypes import kind
+from itfuse.expr import Memory, Node, make, rewrite
+from itfuse.ops import INPUT, OPS, SORT
+from itfuse.plan.fuse import Layouts, fuse
+from itfuse.plan.index import contiguous_strides
+from itfuse.plan.stages import Input, Note, Output, Stage
+from itfuse.plan.views import push_views
+from itfuse.plan.write import Spot
+from itfuse.rows.op import TERMINAL
+from itfuse.wording import leaf_names, text, toposort
+
+
+@dataclass
+class Composed:
+    """Passes with terminals among them.
+
+    Attributes
+    ----------
+    stages, results, notes
+        As `fuse` returns them.
+    roots : list of Node
+        What the stages compute for each expression asked for.
+    """
+
+    stages: list[Stage] = field(default_factory=list)
+    results: list[Spot] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    roots: list[Node] = field(default_factory=list)
+
+
+def has_terminals(roots: tuple[Node, ...]) -> bool:
+    """Whether any expression needs a terminal."""
+    return any(node.op.kind == TERMINAL for node in toposort(roots))
+
+
+def compose(roots: tuple[Node, ...], layouts: Layouts, engine: str) -> Composed:
+    """Plan expressions with terminals: one after another, then what is written beyond them.
+
+    Parameters
+    ----------
+    roots : tuple of Node
+        Simplified expressions.
+    layouts : tuple
+        As for `fuse`.
+    engine : str
+        Kind of engine: `cuda` or `cpu`.
+    """
+    return _Composer(engine).run(roots, layouts)
+
+
+class _Composer:
+    def __init__(self, engine: str) -> None:
+        self.engine = engine
+        self.made = Composed()
+        self.spot: dict[Node, Spot] = {}  # leaf -> what it stands for
+        self.core: dict[Node, Node] = {}  # leaf -> what its pass computes
+        self.groups: dict[object, int] = {}  # terminals that one pass makes -> the pass
+        self.arrays: dict[Node, Node] = {}  # expression -> the leaf of the pass that writes it
+        self.names: dict[Node, str] = {}
+
+    def run(self, roots: tuple[Node, ...], layouts: Layouts) -> Composed:
+        self.names = leaf_names(toposort(roots))
+        layout = layouts or (None,) * len(roots)
+        found = rewrite(roots, self._terminal)
+        made = self.made
+        results: dict[int, Spot] = {}
+        final: dict[int, Node] = {}
+        rest: list[int] = []
+        for at, root in enumerate(found):
+            # An expression asked for twice is two arrays; the second one is a copy.
+            if root in self.core and self.spot[root] not in results.values():
+                results[at], final[at] = self.spot[root], self.core[root]
+            else:
+                rest.append(at)
+        if rest:
+            pushed = push_views(tuple(found[at] for at in rest))
+            wanted = tuple(layout[at] for at in rest) if layouts else ()
+            spots = self._add(pushed, wanted)
+            results.update(zip(rest, spots, strict=True))
+            final.update(zip(rest, pushed, strict=True))
+        made.results = [results[at] for at in range(len(roots))]
+        made.roots = [final[at] for at in range(len(roots))]
+        return made
+
+    def _add(self, roots: tuple[Node, ...], layouts: Layouts = ()) -> list[Spot]:
+        """Append the passes of `roots`."""
+        made = self.made
+        start = len(made.stages)
+        stages, results, notes = fuse(roots, layouts, start, self.names)
+        for s, stage in enumerate(stages, start):
+            inputs = tuple(self._wired(i, start) for i in stage.inputs)
+            made.stages.append(replace(stage, inputs=inputs))
+            for i in stage.inputs:
+                if isinstance(i.source, Node) and i.source in self.spot:
+                    what, earlier = self.names[i.source], self.spot[i.source][0]
+                    notes.append(Note(
+                        "needs-result",
+                        f"pass {s + 1} waits for pass {earlier + 1}: it reads {what}",
+                    ))  # fmt: skip
+        made.notes += list(dict.fromkeys(notes))
+        return [(s + start, o) for s, o in results]
+
+    def _wired(self, i: Input, start: int) -> Input:
+        if isinstance(i.source, tuple):
+            return replace(i, source=(i.source[0] + start, i.source[1]))
+        if i.source in self.spot:
+            return replace(i, kind="carried", source=self.spot[i.source])
+        return i
+
+    def _leaf(self, node: Node, what: str, spot: Spot, core: Node | None = None) -> Node:
+        """Return an array leaf that stands for what a pass leaves at `spot`."""
+        strides = contiguous_strides(node.shape, node.dtype.itemsize)
+        memory = Memory("pass", -(len(self.spot) + 1), strides)
+        leaf = make(INPUT, (), node.dtype, node.shape, memory)
+        self.spot[leaf] = spot
+        self.names[leaf] = what
+        if core is not None:
+            self.core[leaf] = core
+        return leaf
+
+    def _terminal(self, node: Node) -> Node:
+        """Plan a terminal whose operands have no terminal left, and return its leaf."""
+        if node.op.kind != TERMINAL:
+            return node
+        how, what = node.arg, text(node, self.names)
+        whole = [self._array(src, node) for src in node.srcs[how.fused :]]
+        core = make(node.op, (*node.srcs[: how.fused], *whole), node.dtype, node.shape, how)
+        group = (core.op, core.srcs, replace(how, side=0))
+        if group in self.groups:  # the same pass, another of its results
+            s = self.groups[group]
+            stage = self.made.stages[s]
+            output = Output(core.dtype.name, core.shape, core)
+            self.made.stages[s] = replace(
+                stage, outputs=(*stage.outputs, output), sides=(*stage.sides, how.side)
+            )
+            return self._leaf(node, what, (s, len(stage.outputs)), core)
+        (core,) = push_views((core,))
+        ((s, o),) = self._add((core,))
+        self.groups[group] = s
+        return self._leaf(node, what, (s, o), core)
+
+    def _array(self, src: Node, user: Node) -> Node:
+        """Return an operand that is read as an array: as it is, or what a pass of its own writes.
+
+        CUB sorts floats by their bits, which puts NaN with a sign first; NumPy puts every NaN last.
+        So keys are written with one NaN.
+        """
+        if self.engine == "cuda" and user.op is SORT and kind(src.dtype) == "f":
+            nan = expr.scalar(np.nan, src.dtype)
+            isnan = expr.elementwise(OPS["isnan"], (src,))
+            src = expr.elementwise(OPS["where"], (isnan, nan, src))
+        plain = contiguous_strides(src.shape, src.dtype.itemsize)
+        if src.op is INPUT and src.arg.strides == plain:
+            return src
+        if src not in self.arrays:
+            what = text(src, self.names)
+            (spot,) = self._add(push_views((src,)))
+            self.arrays[src] = self._leaf(src, what, spot)
+            self.made.notes.append(Note(
+                "materialized",
+                f"pass {spot[0] + 1} writes {what} to memory, where {user.op.name} needs it",
+            ))  # fmt: skip
+        return self.arrays[src]
