@@ -26,6 +26,7 @@ from itfuse import (  # these install functions
     creation,  # noqa: F401
     engines,
     joining,  # noqa: F401
+    ordering,  # noqa: F401
     protocol,  # noqa: F401
 )
 from itfuse.array import Array, asarray, compute, explain, plan, spec
