@@ -27,7 +27,9 @@ from itfuse import (  # these install functions
     engines,
     joining,  # noqa: F401
     ordering,  # noqa: F401
+    placement,  # noqa: F401
     protocol,  # noqa: F401
+    segments,  # noqa: F401
 )
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config

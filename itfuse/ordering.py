@@ -400,7 +400,7 @@ def _at_fraction(ordered: Any, q: Any, weak: bool, method: str) -> Array:
             gamma = place.dtype.type(0.5 if place % 1 else 0.0)
         if place >= last:
             low = high = ordered[..., last]
-            gamma = place + 1
+            gamma = place + 1 if method == "linear" else gamma
         else:
             low, high = ordered[..., int(place)], ordered[..., int(place) + 1]
         t = float(gamma) if weak else gamma

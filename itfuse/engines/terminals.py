@@ -139,6 +139,14 @@ def _sort(stage: Stage, walk: Walk, *outs: Any) -> None:
     walk.in_parallel(work, -(-len(rows) // together))
 
 
+def _reduceat(op: Any, values: Any, starts: Any, dtype: Any) -> Any:
+    """Reduce the values from each start to the next one."""
+    if isinstance(op, np.ufunc):
+        return op.reduceat(values, starts, dtype=dtype)
+    parts = np.split(values, starts[1:])  # an operator that NumPy has not
+    return np.array([op.reduce(part, axis=0, dtype=dtype) for part in parts], dtype)
+
+
 def _segments(stage: Stage, walk: Walk, out: Any) -> None:
     """Reduce segments: inside each block by `reduceat`, then the blocks of a segment in order."""
     assert stage.how is not None
@@ -161,7 +169,7 @@ def _segments(stage: Stage, walk: Walk, out: Any) -> None:
             inside = np.flatnonzero(bounds[1:] > bounds[:-1])
             if inside.size:
                 end = bounds[inside[-1] + 1]
-                partial = op.reduceat(values[:end], bounds[inside], dtype=out.dtype)
+                partial = _reduceat(op, values[:end], bounds[inside], out.dtype)
                 found[number] = (inside + first, partial)
 
     walk.in_parallel(work, walk.count)
