@@ -27,10 +27,16 @@ _SPAN = 1 << 16
 
 
 def _tally(
-    places: Array, weights: Array | None, bins: int, dtype: Any, label: str, span: int = 0
-) -> Array:
+    shown: Sequence[Array], places: Array, weights: Array | None, bins: int, dtype: Any, name: str,
+    span: int = 0,
+) -> Array:  # fmt: skip
     fused = [places] if weights is None else [places, weights]
-    return terminal(HISTOGRAM, fused, [], places.shape, dtype, (bins,), label, (span,))
+    if weights is not None:
+        shown = [*shown, weights]
+    label = ", ".join(f"{{{at}}}" for at in range(len(shown)))
+    return terminal(
+        HISTOGRAM, fused, [], places.shape, dtype, (bins,), f"{name}({label})", (span,), shown=shown
+    )  # fmt: skip
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Any:
@@ -97,7 +103,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
             raise ShapeError(f"{what}: an element is {low}; there is no place for negative ones")
         size = max(high + 1, minlength)
     dtype = _INT64 if weights is None else np.dtype(np.float64)
-    return _tally(places, weights, size, dtype, "bincount({0})")
+    return _tally([x], places, weights, size, dtype, "bincount")
 
 
 # ---- bins ------------------------------------------------------------------------------------
@@ -233,9 +239,8 @@ def histogram(
     edges, even = _edges(x, bins, range, what)
     if len(edges) < 2:
         return F["zeros"](0, dtype=dtype), edges
-    counts = _tally(
-        _places(x, edges, even), weights, len(edges) - 1, dtype, "histogram({0})", span
-    )  # fmt: skip
+    places = _places(x, edges, even)
+    counts = _tally([x], places, weights, len(edges) - 1, dtype, "histogram", span)
     if density:
         widths = on_device(np.diff(edges).astype(np.float64), x)
         counts = counts / widths / F["sum"](counts)
@@ -351,7 +356,7 @@ def histogramdd(
         weights = weights.astype(np.float64)
     dtype = _INT64 if weights is None else np.dtype(np.float64)
     total = int(np.prod(shape))
-    counts: Any = _tally(place, weights, total, dtype, "histogramdd({0})")
+    counts: Any = _tally(axes, place, weights, total, dtype, "histogramdd")
     counts = F["reshape"](counts.astype(np.float64), shape)
     if density:
         whole = F["sum"](counts)

@@ -73,10 +73,10 @@ def put(out: Any, index: Any, values: Any, mode: str = "set") -> Array:
     wrapped = F["where"](place < 0, place + size, place)
     if base.shape == ():
         return F["reshape"](put(F["reshape"](base, (1,)), place, value, mode), ())  # type: ignore[no-any-return]
-    label = "put({2}, {0}, {1})" if mode == "set" else f"put({{2}}, {{0}}, {{1}}, {mode!r})"
+    label = "put({0}, {1}, {2})" if mode == "set" else f"put({{0}}, {{1}}, {{2}}, {mode!r})"
     return terminal(
         SCATTER, [wrapped, value.astype(base.dtype)], [base], domain, base.dtype, base.shape, label,
-        (mode,),
+        (mode,), shown=(base, place, value),
     )  # fmt: skip
 
 

@@ -29,12 +29,16 @@ def terminal(  # noqa: PLR0917 - what makes a terminal
     label: str,
     options: tuple[Any, ...] = (),
     side: int = 0,
+    shown: Sequence[Array] = (),
 ) -> Array:
-    """Return a terminal over expressions (`fused`, broadcast to `domain`) and arrays (`whole`)."""
+    """Return a terminal over expressions (`fused`, broadcast to `domain`) and arrays (`whole`).
+
+    `label` is a template of what it is `shown` to be of, or else of all operands.
+    """
     arrays = [*fused, *whole]
-    what = Lazily(lambda: label.format(*(wording.text(x._node) for x in arrays)))
+    what = Lazily(lambda: label.format(*(wording.text(x._node) for x in shown or arrays)))
     data, device = combine(arrays, lambda: str(what))
-    how = How(domain, len(fused), options, side, label)
+    how = How(domain, len(fused), options, side, label, tuple(x._node for x in shown))
     node = expr.make(op, tuple(x._node for x in arrays), np.dtype(dtype), shape, how)
     return Array(node, data, device)
 

@@ -64,6 +64,8 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
     for node in order:
         if node in names:
             written[node] = names[node]
+        elif node.op is INPUT:
+            written[node] = getattr(node.arg, "name", "array")
         elif node.op is SCALAR:
             written[node] = repr(node.arg.item())
         elif node.op is CONSTANT:
@@ -74,7 +76,9 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
             line = _place_text(node, [written[src] for src in node.srcs])
             written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
         elif node.op.kind == TERMINAL:
-            line = node.arg.label.format(*(_bare_text(written[src]) for src in node.srcs))
+            parts = [text(one, names, limit) for one in node.arg.shown]
+            parts = parts or [_bare_text(written[src]) for src in node.srcs]
+            line = node.arg.label.format(*parts)
             written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
         else:
             parts = [written[src] for src in node.srcs]

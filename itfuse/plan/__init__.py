@@ -35,7 +35,7 @@ def cached_plan(
     Nodes hold no data, so that a remembered plan keeps no array alive.
     """
     limit = option("max_passes", max_passes)
-    key = (roots, device, limit, setting("strategy"), layouts)
+    key = (roots, device, limit, setting("strategy"), setting("determinism"), layouts)
     with _recent_lock:
         plan = _recent.get(key)
         if plan is not None:

@@ -216,7 +216,10 @@ class How:
         Which of the results: sorted keys (0) or their order (1). One pass makes all that are
         asked for.
     label : str
-        What the user wrote, as a template of the operands. No part of its identity.
+        What the user wrote, as a template of `shown` or else of the operands. No part of its
+        identity.
+    shown : tuple of Node
+        What the user wrote it of, where operands are made of that.
     """
 
     domain: Shape
@@ -224,6 +227,7 @@ class How:
     options: tuple[Any, ...] = ()
     side: int = 0
     label: str = field(default="", compare=False)
+    shown: tuple[Node, ...] = field(default=(), compare=False, repr=False)
 
 
 class Key:
@@ -429,7 +433,8 @@ class Note:
     ----------
     reason : str
         A stable word for tests: `needs-result`, `no-common-input`, `different-domain`,
-        `different-axes`, `different-primitive`, `read-again`, `strategy`.
+        `different-axes`, `different-primitive`, `read-again`, `strategy`, `materialized` (a pass
+        that writes an operand which an algorithm needs in memory), `determinism`.
     text : str
         The sentence for people.
     """

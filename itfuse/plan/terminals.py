@@ -7,21 +7,37 @@ keys of a sort) are computed by a pass before it, unless they are arrays already
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from itfuse import expr
 from itfuse.dtypes import kind
-from itfuse.expr import Memory, Node, make, rewrite
-from itfuse.ops import INPUT, OPS, SORT
+from itfuse.expr import Memory, Node, make
+from itfuse.ops import INPUT, IOTA, OPS, SORT
 from itfuse.plan.fuse import Layouts, fuse
-from itfuse.plan.index import contiguous_strides
+from itfuse.plan.index import along, contiguous_strides
 from itfuse.plan.stages import Input, Note, Output, Stage
 from itfuse.plan.views import push_views
 from itfuse.plan.write import Spot
 from itfuse.rows.op import TERMINAL
 from itfuse.wording import leaf_names, text, toposort
+
+
+class Left(Memory):
+    """Where a leaf lies that stands for what a pass leaves.
+
+    Attributes
+    ----------
+    name : str
+        Its text.
+    """
+
+    name: str
+
+
+_left = itertools.count(1)
 
 
 @dataclass
@@ -62,6 +78,9 @@ def compose(roots: tuple[Node, ...], layouts: Layouts, engine: str) -> Composed:
     return _Composer(engine).run(roots, layouts)
 
 
+_INT64 = np.dtype(np.int64)
+
+
 class _Composer:
     def __init__(self, engine: str) -> None:
         self.engine = engine
@@ -70,12 +89,13 @@ class _Composer:
         self.core: dict[Node, Node] = {}  # leaf -> what its pass computes
         self.groups: dict[object, int] = {}  # terminals that one pass makes -> the pass
         self.arrays: dict[Node, Node] = {}  # expression -> the leaf of the pass that writes it
+        self.orders: set[object] = set()  # sorts of which the order is asked for
         self.names: dict[Node, str] = {}
 
     def run(self, roots: tuple[Node, ...], layouts: Layouts) -> Composed:
         self.names = leaf_names(toposort(roots))
         layout = layouts or (None,) * len(roots)
-        found = rewrite(roots, self._terminal)
+        found = self._rewritten(roots)
         made = self.made
         results: dict[int, Spot] = {}
         final: dict[int, Node] = {}
@@ -95,6 +115,32 @@ class _Composer:
         made.results = [results[at] for at in range(len(roots))]
         made.roots = [final[at] for at in range(len(roots))]
         return made
+
+    def _rewritten(self, roots: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Plan every terminal under `roots`, operands first, and put a leaf in its place.
+
+        So it is with operands that a terminal reads as arrays: whoever else reads them, reads what
+        their pass has written.
+        """
+        order = toposort(roots)
+        whole: dict[Node, Node] = {}  # operand -> a terminal that reads it
+        for node in order:
+            if node.op.kind == TERMINAL:
+                whole.update(dict.fromkeys(node.srcs[node.arg.fused :], node))
+                if node.arg.side:
+                    self.orders.add((node.op, node.srcs, node.arg.options))
+        new: dict[Node, Node] = {}
+        for node in order:
+            srcs = tuple(new[src] for src in node.srcs)
+            same = all(a is b for a, b in zip(srcs, node.srcs, strict=True))
+            made = node if same else make(node.op, srcs, node.dtype, node.shape, node.arg)
+            if node.op.kind == TERMINAL:
+                ordered = (node.op, node.srcs, node.arg.options) in self.orders
+                made = self._terminal(made, ordered)
+            if node in whole and not self._canonical(node, whole[node]):
+                made = self._array(made, whole[node])
+            new[node] = made
+        return tuple(new[root] for root in roots)
 
     def _add(self, roots: tuple[Node, ...], layouts: Layouts = ()) -> list[Spot]:
         """Append the passes of `roots`."""
@@ -124,7 +170,8 @@ class _Composer:
     def _leaf(self, node: Node, what: str, spot: Spot, core: Node | None = None) -> Node:
         """Return an array leaf that stands for what a pass leaves at `spot`."""
         strides = contiguous_strides(node.shape, node.dtype.itemsize)
-        memory = Memory("pass", -(len(self.spot) + 1), strides)
+        memory = Left("pass", -next(_left), strides)
+        memory.name = what
         leaf = make(INPUT, (), node.dtype, node.shape, memory)
         self.spot[leaf] = spot
         self.names[leaf] = what
@@ -132,12 +179,14 @@ class _Composer:
             self.core[leaf] = core
         return leaf
 
-    def _terminal(self, node: Node) -> Node:
+    def _terminal(self, node: Node, ordered: bool) -> Node:
         """Plan a terminal whose operands have no terminal left, and return its leaf."""
-        if node.op.kind != TERMINAL:
-            return node
         how, what = node.arg, text(node, self.names)
         whole = [self._array(src, node) for src in node.srcs[how.fused :]]
+        if self.engine == "cuda" and ordered:  # CUB sorts pairs: keys, and where they were
+            axis, rank = len(node.shape) - 1, len(node.shape)
+            index = make(IOTA, (), _INT64, node.shape, along(axis, rank))
+            whole.append(self._array(index, node))
         core = make(node.op, (*node.srcs[: how.fused], *whole), node.dtype, node.shape, how)
         group = (core.op, core.srcs, replace(how, side=0))
         if group in self.groups:  # the same pass, another of its results
@@ -153,13 +202,18 @@ class _Composer:
         self.groups[group] = s
         return self._leaf(node, what, (s, o), core)
 
-    def _array(self, src: Node, user: Node) -> Node:
-        """Return an operand that is read as an array: as it is, or what a pass of its own writes.
+    def _canonical(self, src: Node, user: Node) -> bool:
+        """Whether the user needs keys other than `src` itself.
 
         CUB sorts floats by their bits, which puts NaN with a sign first; NumPy puts every NaN last.
         So keys are written with one NaN.
         """
-        if self.engine == "cuda" and user.op is SORT and kind(src.dtype) == "f":
+        return self.engine == "cuda" and user.op is SORT and kind(src.dtype) == "f"
+
+    def _array(self, src: Node, user: Node) -> Node:
+        """Return an operand that is read as an array: as it is, or what a pass of its own writes."""
+        what = text(src, self.names)
+        if self._canonical(src, user):
             nan = expr.scalar(np.nan, src.dtype)
             isnan = expr.elementwise(OPS["isnan"], (src,))
             src = expr.elementwise(OPS["where"], (isnan, nan, src))
@@ -167,9 +221,9 @@ class _Composer:
         if src.op is INPUT and src.arg.strides == plain:
             return src
         if src not in self.arrays:
-            what = text(src, self.names)
-            (spot,) = self._add(push_views((src,)))
-            self.arrays[src] = self._leaf(src, what, spot)
+            (core,) = push_views((src,))
+            (spot,) = self._add((core,))
+            self.arrays[src] = self._leaf(src, what, spot, core)
             self.made.notes.append(Note(
                 "materialized",
                 f"pass {spot[0] + 1} writes {what} to memory, where {user.op.name} needs it",

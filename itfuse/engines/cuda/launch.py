@@ -11,7 +11,7 @@ import cupy
 
 from itfuse.cache import digest
 from itfuse.engines.cuda.fast import CudaReady
-from itfuse.engines.cuda.scratch import is_capturing, keep
+from itfuse.engines.cuda.terminals import TerminalBuilt, allocate
 from itfuse.engines.cuda.tile import TileBuilt
 from itfuse.errors import DeviceError
 from itfuse.expr import Memory
@@ -21,13 +21,6 @@ from itfuse.plan.stages import Stage
 
 if TYPE_CHECKING:
     from itfuse.engines.cuda.cub import CubBuilt
-
-
-def _allocate(nbytes: int) -> tuple[int, Any]:
-    memory = cupy.cuda.alloc(nbytes)
-    if is_capturing(cupy.cuda.get_current_stream().ptr):
-        keep(memory)
-    return memory.ptr, memory
 
 
 class CudaBuilt:
@@ -53,7 +46,7 @@ class CudaBuilt:
             raw,
             [out.data.ptr for out in outputs],
             cupy.cuda.get_current_stream().ptr,
-            _allocate,
+            allocate,
         )
 
 
@@ -72,8 +65,10 @@ class CudaEngine:
         """Return what decides a build beside the stage."""
         return ("cuda", self.number, self.arch)
 
-    def build(self, stage: Stage) -> CudaBuilt:
+    def build(self, stage: Stage) -> CudaBuilt | TerminalBuilt:
         """Compile a stage for this GPU."""
+        if stage.how is not None:
+            return TerminalBuilt(stage, self.arch)
         name = f"itf_{digest(stage)}"
         if stage.strategy == "tile":
             variant = functools.partial(lower_tile, stage, name)
