@@ -43,7 +43,7 @@ def _sorted(x: Array, side: int, descending: bool, name: str) -> Array:
     dtype = np.dtype(np.int64) if side else x.dtype
     return terminal(
         SORT, [], [x], x.shape, dtype, x.shape,
-        f"{name}({{0}}{', descending=True' if descending else ''})", (bool(descending),), side,
+        f"{name}({{0}}{', descending=True' if descending else ''})", (bool(descending), x.size != x.shape[-1]), side,
     )  # fmt: skip
 
 

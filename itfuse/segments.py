@@ -95,9 +95,11 @@ def segment_reduce(
     result = reduced.dtype
     wide = np.dtype(dtypes.accumulator(reduced.srcs[0].dtype.name))
     values = x._of(reduced.srcs[0]).astype(wide)
+    given = asarray(segment_ids if offsets is None else offsets)
+    label = f"segment_{op}({{0}}, {{1}})"
     found = terminal(
-        SEGMENTS, [values], [bounds], x.shape, wide, (bounds.size - 1,), f"segment_{op}({{0}}, {{1}})",
-        (name,),
+        SEGMENTS, [values], [bounds], x.shape, wide, (bounds.size - 1,), label, (name,),
+        shown=(x, given),
     )  # fmt: skip
     return found.astype(result)
 

@@ -115,7 +115,7 @@ def _weigh(out: Any, places: Any, weights: Any, span: int) -> None:
 def _sort(stage: Stage, walk: Walk, *outs: Any) -> None:
     """Sort rows stably; descending, equal elements keep their order too."""
     assert stage.how is not None
-    (descending,) = stage.how.options
+    descending, _ = stage.how.options
     (keys,) = walk.whole
     length = keys.shape[-1]
     rows = keys.reshape(-1, length) if length else keys.reshape(0, 0)
@@ -149,11 +149,10 @@ def _reduceat(op: Any, values: Any, starts: Any, dtype: Any) -> Any:
 
 def _segments(stage: Stage, walk: Walk, out: Any) -> None:
     """Reduce segments: inside each block by `reduceat`, then the blocks of a segment in order."""
-    assert stage.how is not None
-    (name,) = stage.how.options
+    (combine,) = stage.combine
     (offsets,) = walk.whole
-    op = OPS[OPS[name].combine].twin(out.dtype.kind)
-    out[...] = identity(OPS[name].combine, out.dtype)
+    op = OPS[combine.op].twin(out.dtype.kind)
+    out[...] = identity(combine.op, out.dtype)
     if len(offsets) < 2 or not walk.count:
         return
     found: list[Any] = [None] * walk.count

@@ -16,7 +16,7 @@ import numpy as np
 
 from itfuse.dtypes import accumulator
 from itfuse.expr import Node, Shape
-from itfuse.ops import INPUT, RESHAPE
+from itfuse.ops import INPUT, OPS, RESHAPE, SEGMENTS
 from itfuse.plan.index import contiguous_strides, grouped, inner_step
 from itfuse.plan.late import Group, When, timetable
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage, fields
@@ -337,8 +337,11 @@ def _terminal(
     whole = tuple(
         Input("array", src.dtype.name, "whole", src, (), src.size) for src in node.srcs[how.fused :]
     )
+    combine: tuple[Combine, ...] = ()
+    if node.op is SEGMENTS:
+        combine = (Combine(OPS[how.options[0]].combine, node.dtype.name),)
     return Stage(
-        node.op.name, element, (), None, (*frozen, *whole), written, how.domain, dims,
+        node.op.name, element, combine, None, (*frozen, *whole), written, how.domain, dims,
         how=replace(how, side=0), sides=(how.side,),
     )  # fmt: skip
 

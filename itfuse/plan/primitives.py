@@ -110,7 +110,7 @@ def _atomic(stage: Stage) -> str:
 
 
 def _rows_of_words(stage: Stage) -> str:
-    if stage.inputs[-1].dtype.startswith("complex"):
+    if stage.inputs[0].dtype.startswith("complex"):
         return "CUB sorts by bits, and complex numbers have no such order; sort abs(x), or x.real"
     return ""
 

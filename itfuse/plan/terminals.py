@@ -17,7 +17,7 @@ from itfuse.dtypes import kind
 from itfuse.expr import Memory, Node, make
 from itfuse.ops import INPUT, IOTA, OPS, SORT
 from itfuse.plan.fuse import Layouts, fuse
-from itfuse.plan.index import along, contiguous_strides
+from itfuse.plan.index import Form, along, contiguous_strides
 from itfuse.plan.stages import Input, Note, Output, Stage
 from itfuse.plan.views import push_views
 from itfuse.plan.write import Spot
@@ -79,6 +79,18 @@ def compose(roots: tuple[Node, ...], layouts: Layouts, engine: str) -> Composed:
 
 
 _INT64 = np.dtype(np.int64)
+
+
+def _beside(sort: Node, ordered: bool) -> list[Node]:
+    """Return what CUB reads beside the keys: where they were, and where each of the rows begins."""
+    axis, length = len(sort.shape) - 1, sort.shape[-1]
+    rows = sort.size // length
+    found = []
+    if ordered:
+        found.append(make(IOTA, (), _INT64, sort.shape, along(axis, axis + 1)))
+    if rows > 1:
+        found.append(make(IOTA, (), _INT64, (rows + 1,), Form(0, (length,))))
+    return found
 
 
 class _Composer:
@@ -183,11 +195,12 @@ class _Composer:
         """Plan a terminal whose operands have no terminal left, and return its leaf."""
         how, what = node.arg, text(node, self.names)
         whole = [self._array(src, node) for src in node.srcs[how.fused :]]
-        if self.engine == "cuda" and ordered:  # CUB sorts pairs: keys, and where they were
-            axis, rank = len(node.shape) - 1, len(node.shape)
-            index = make(IOTA, (), _INT64, node.shape, along(axis, rank))
-            whole.append(self._array(index, node))
+        if self.engine == "cuda" and node.op is SORT:
+            whole += [self._array(one, node) for one in _beside(node, ordered)]
         core = make(node.op, (*node.srcs[: how.fused], *whole), node.dtype, node.shape, how)
+        mapped = self._mapped(node) and how.side == 0
+        if mapped:
+            core = make(node.op, core.srcs, whole[0].dtype, node.shape, how)
         group = (core.op, core.srcs, replace(how, side=0))
         if group in self.groups:  # the same pass, another of its results
             s = self.groups[group]
@@ -196,11 +209,15 @@ class _Composer:
             self.made.stages[s] = replace(
                 stage, outputs=(*stage.outputs, output), sides=(*stage.sides, how.side)
             )
-            return self._leaf(node, what, (s, len(stage.outputs)), core)
-        (core,) = push_views((core,))
-        ((s, o),) = self._add((core,))
-        self.groups[group] = s
-        return self._leaf(node, what, (s, o), core)
+            leaf = self._leaf(core, what, (s, len(stage.outputs)), core)
+        else:
+            (core,) = push_views((core,))
+            ((s, o),) = self._add((core,))
+            self.groups[group] = s
+            leaf = self._leaf(core, what, (s, o), core)
+        if mapped:
+            return make(OPS["from_sort_key"], (leaf,), node.dtype, node.shape)
+        return leaf
 
     def _canonical(self, src: Node, user: Node) -> bool:
         """Whether the user needs keys other than `src` itself.
@@ -210,10 +227,22 @@ class _Composer:
         """
         return self.engine == "cuda" and user.op is SORT and kind(src.dtype) == "f"
 
+    def _mapped(self, sort: Node) -> bool:
+        """Whether floats are sorted as unsigned integers.
+
+        CUB's segmented sort compares short rows by `<`, which NaN answers with no order at all.
+        """
+        if sort.op is not SORT or not self._canonical(sort.srcs[0], sort):
+            return False
+        (_, several) = sort.arg.options
+        return bool(several) or sort.srcs[0].dtype.itemsize == 2
+
     def _array(self, src: Node, user: Node) -> Node:
         """Return an operand that is read as an array: as it is, or what a pass of its own writes."""
         what = text(src, self.names)
-        if self._canonical(src, user):
+        if self._canonical(src, user) and self._mapped(user):
+            src = expr.elementwise(OPS["sort_key"], (src,))
+        elif self._canonical(src, user):
             nan = expr.scalar(np.nan, src.dtype)
             isnan = expr.elementwise(OPS["isnan"], (src,))
             src = expr.elementwise(OPS["where"], (isnan, nan, src))

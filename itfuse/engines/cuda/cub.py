@@ -6,6 +6,7 @@ TransformIterator over a CountingIterator, whose state block holds pointers, str
 
 from __future__ import annotations
 
+import importlib
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -76,14 +77,14 @@ class Storage:
         return self.address
 
 
-def _value_type(names: Sequence[str], label: str) -> Any:
+def value_type(names: Sequence[str], label: str) -> Any:
     found = [cc_types.from_numpy_dtype(np.dtype(name)) for name in names]
     if len(found) == 1:
         return found[0]
     return cc_types.struct({f"r{at}": one for at, one in enumerate(found)}, name=label)
 
 
-def _init(stage: Stage) -> Any:
+def init_value(stage: Stage) -> Any:
     members = fields(stage.combine)
     values = [neutral for _, neutral in members]
     if len(values) == 1:
@@ -140,7 +141,9 @@ class CubBuilt:
         call(stage, operands, outputs, Stream(stream), allocate)
 
     def _build(self, stage: Stage) -> Any:
-        kind = _Reduce if stage.primitive == "reduce" else _Transform
+        kind: Any = _KINDS.get(stage.primitive)
+        if kind is None:
+            kind = importlib.import_module("itfuse.engines.cuda.cub_terminals").KINDS[stage.primitive]
         try:
             return kind(stage, self)
         except ItfuseError:
@@ -209,7 +212,7 @@ class Bound:
 
 
 IteratorState = type(cc.CountingIterator(np.int64(0)).state)
-_START = bytes(8)  # state of CountingIterator(int64(0)); a TransformIterator's own state follows
+START = bytes(8)  # state of CountingIterator(int64(0)); a TransformIterator's own state follows
 
 
 def _outputs(stage: Stage) -> Any:
@@ -236,7 +239,7 @@ class _Transform:
             self.source = dict(zip(names, self.inputs, strict=True))
             self.op = built.op("map", bytes(self.layout.size))
         else:
-            item = _value_type(stage.element.result_dtypes, "Item")
+            item = value_type(stage.element.result_dtypes, "Item")
             element = built.op("element", bytes(self.layout.size))
             index = cc.CountingIterator(np.int64(0))
             self.source = {"d_in": cc.TransformIterator(index, element, item)}
@@ -257,7 +260,7 @@ class _Transform:
                 pointer.address = operands[slot]
             self.op.current = state
         else:
-            source = {"d_in": Bound(_START + state)}
+            source = {"d_in": Bound(START + state)}
         target = self.target
         if len(outputs) == 1:
             target.address = outputs[0]
@@ -291,8 +294,8 @@ class _Reduce:
         self.pack = struct.Struct(f"@{len(stage.outputs)}Q").pack
         name = well_known(stage)
         self.op = getattr(cc.OpKind, name) if name else built.op("combine")
-        self.init = _init(stage)
-        item = _value_type(stage.element.result_dtypes, "Item")
+        self.init = init_value(stage)
+        item = value_type(stage.element.result_dtypes, "Item")
         if self.slot >= 0:
             self.source: Any = Pointer(stage.inputs[self.slot].dtype)
         else:
@@ -323,7 +326,7 @@ class _Reduce:
         if self.slot >= 0:
             source.address = operands[self.slot]
         else:
-            source = Bound(_START + self.layout.pack(stage, operands))
+            source = Bound(START + self.layout.pack(stage, operands))
         target = self.target
         if self.plain:
             target.address = outputs[0]
@@ -342,3 +345,6 @@ class _Reduce:
         address, memory = allocate(needed)
         self.algorithm(temp_storage=Storage(address, needed), **arguments)
         del memory
+
+
+_KINDS = {"transform": _Transform, "reduce": _Reduce}

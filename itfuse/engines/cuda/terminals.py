@@ -38,8 +38,8 @@ class TerminalBuilt:
             self.run: Any = TileBuilt(functools.partial(lower_tile, stage, name), arch)
             return
         # cuda.compute takes a while to import, and the tile kernels do without it.
-        module = importlib.import_module("itfuse.engines.cuda.cub_terminals")
-        self.run = module.build(stage, lower(stage, name), arch)
+        module = importlib.import_module("itfuse.engines.cuda.cub")
+        self.run = module.CubBuilt(stage, lower(stage, name), arch)
 
     def __call__(self, stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
         """Queue one run on CuPy's current stream; nothing waits."""
