@@ -26,7 +26,7 @@ _SPAN = 1 << 16
 """NumPy's histogram adds up weights of so many elements in float64, and these sums in turn."""
 
 
-def _tally(
+def _tally(  # noqa: PLR0917 - what makes a histogram
     shown: Sequence[Array], places: Array, weights: Array | None, bins: int, dtype: Any, name: str,
     span: int = 0,
 ) -> Array:  # fmt: skip
@@ -145,7 +145,7 @@ def _unsigned(dtype: Any) -> Any:
     return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "i" else dtype
 
 
-def _places(x: Array, edges: Any, even: Any) -> Array:
+def _places(x: Any, edges: Any, even: Any) -> Any:
     """Return the bin of each element; -1 or beyond the last for those outside."""
     bins = len(edges) - 1
     if even is None:
@@ -154,7 +154,7 @@ def _places(x: Array, edges: Any, even: Any) -> Array:
     keep = (x >= first) & (x <= last)
     inner = x.astype(edges.dtype)
     kind = np.result_type(inner.dtype, first)
-    apart = inner.astype(kind) - np.asarray(first).astype(kind)[()]
+    apart: Any = inner.astype(kind) - np.asarray(first).astype(kind)[()]
     width = _width(first, last)
     scaled = apart / width * bins
     at = F["where"](keep, scaled, scaled.dtype.type(0)).astype(_INT64)
@@ -176,10 +176,10 @@ def _width(first: Any, last: Any) -> Any:
     )
 
 
-def _places_between(x: Array, edges: Any) -> Array:
+def _places_between(x: Any, edges: Any) -> Any:
     """Return the bins of elements between edges at any distances."""
     bins = len(edges) - 1
-    known_edges = on_device(edges, x)
+    known_edges: Any = on_device(edges, x)
     at = F["searchsorted"](known_edges, x, side="right") - 1
     last = known_edges[-1:]
     return F["where"](x == last, np.int64(bins - 1), F["where"](x < last, at, np.int64(-1)))
@@ -240,7 +240,7 @@ def histogram(
     if len(edges) < 2:
         return F["zeros"](0, dtype=dtype), edges
     places = _places(x, edges, even)
-    counts = _tally([x], places, weights, len(edges) - 1, dtype, "histogram", span)
+    counts: Any = _tally([x], places, weights, len(edges) - 1, dtype, "histogram", span)
     if density:
         widths = on_device(np.diff(edges).astype(np.float64), x)
         counts = counts / widths / F["sum"](counts)
@@ -255,7 +255,7 @@ def _given_back(edges: Any, x: Array) -> Any:
     return leaf._data[leaf._node]
 
 
-def histogram2d(
+def histogram2d(  # noqa: PLR0917 - NumPy's arguments
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None,
     weights: Any = None,
 ) -> tuple[Array, Any, Any]:  # fmt: skip
@@ -338,12 +338,12 @@ def histogramdd(
     place: Any = np.int64(0)
     outside: Any = None
     found = []
-    for x, some, limit in zip(axes, wanted, limits, strict=True):
+    for one, some, limit in zip(axes, wanted, limits, strict=True):
         # NumPy's histogramdd looks up every element between the edges, also where they are even.
-        x = x.astype(np.uint8) if x.dtype == bool else x
+        x = one.astype(np.uint8) if one.dtype == bool else one
         edges = _edges_dd(x, some, limit, what)
         at = _places_between(x, edges)
-        beyond = at < 0
+        beyond: Any = at < 0
         outside = beyond if outside is None else outside | beyond
         place = place * (len(edges) - 1) + at
         found.append(edges)
@@ -424,7 +424,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     if up:
         return F["searchsorted"](on_device(edges, x), x, side=side)  # type: ignore[no-any-return]
     backwards = on_device(edges[::-1].copy(), x)
-    return len(edges) - F["searchsorted"](backwards, x, side=side)
+    found: Array = len(edges) - F["searchsorted"](backwards, x, side=side)
+    return found
 
 
 _PUBLIC = (bincount, histogram, histogram2d, histogramdd, digitize)

@@ -28,7 +28,7 @@ import numpy as np
 
 from itfuse import dtypes, reference
 from itfuse.errors import DTypeError
-from itfuse.rows import arithmetic_cpp, complex_cpp, composites, elementwise, statistics
+from itfuse.rows import arithmetic_cpp, complex_cpp, composites, elementwise, order, statistics
 from itfuse.rows.op import (
     COMBINE,
     COMPOSITE,
@@ -301,32 +301,8 @@ __device__ __forceinline__ long long itf_wrap_index(long long i, long long n) {
 }
 """,)}))  # fmt: skip
 
-# Floats as unsigned integers in the same order, for algorithms that compare bits. Both zeros are one
-# key, and every NaN is the greatest.
-_row(Op("sort_key", 1, INDEX, "An unsigned integer that sorts as the number does.",
-        numpy=reference.sort_key,
-        result=lambda x: ((x,), np.dtype(f"u{x.itemsize}")),
-        cpp={"*": "itf_sort_key<{T}>({0})"}, helper={"*": ("""
-template <typename U, typename T> __device__ __forceinline__ U itf_sort_key(T x) {
-  const U sign = (U)((U)1 << (8 * sizeof(U) - 1));
-  U bits;
-  memcpy(&bits, &x, sizeof(U));
-  if (x != x) return (U)~(U)0;
-  if (x == T(0)) return sign;
-  return (bits & sign) ? (U)~bits : (U)(bits | sign);
-}
-""",)}))  # fmt: skip
-_row(Op("from_sort_key", 1, INDEX, "The number of a `sort_key`, in the dtype of the node.",
-        numpy=reference.from_sort_key,
-        cpp={"*": "itf_from_sort_key<{T}>({0})"}, helper={"*": ("""
-template <typename T, typename U> __device__ __forceinline__ T itf_from_sort_key(U key) {
-  const U sign = (U)((U)1 << (8 * sizeof(U) - 1));
-  const U bits = (key & sign) ? (U)(key ^ sign) : (U)~key;
-  T x;
-  memcpy(&x, &bits, sizeof(U));
-  return x;
-}
-""",)}))  # fmt: skip
+for _op in order.ROWS:
+    _row(_op)
 
 # ---- reductions ------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ def _options(kind: Any, order: Any, what: object) -> None:
         raise Unsupported(f"{what}: order= names fields, and itfuse has no structured dtypes")
 
 
-def sort(  # noqa: PLR0917 - NumPy's arguments
+def sort(
     x: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *,
     stable: bool | None = None, descending: bool = False,
 ) -> Array:  # fmt: skip
@@ -97,7 +97,7 @@ def sort(  # noqa: PLR0917 - NumPy's arguments
     return _back(_sorted(rows, 0, descending, "sort"), at)
 
 
-def argsort(  # noqa: PLR0917 - NumPy's arguments
+def argsort(
     x: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *,
     stable: bool | None = None, descending: bool = False,
 ) -> Array:  # fmt: skip
@@ -154,7 +154,9 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Array
     count = operator.index(k)
     if not 0 <= count <= rows.shape[-1]:
         raise ShapeError(f"{what}: the axis has {rows.shape[-1]} elements")
-    both = [_sorted(rows, side, largest, name) for side, name in enumerate(("sort", "argsort"))]
+    both: list[Any] = [
+        _sorted(rows, side, largest, name) for side, name in enumerate(("sort", "argsort"))
+    ]
     values, indices = (_back(one[..., :count], at) for one in both)
     return values, indices
 
@@ -189,15 +191,15 @@ def kthvalue(x: Any, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Ar
     rows, at = _rows(x, axis, what)
     if not 1 <= operator.index(k) <= rows.shape[-1]:
         raise ShapeError(f"{what}: the axis has {rows.shape[-1]} elements, counted from 1")
-    both = [_sorted(rows, side, False, name) for side, name in enumerate(("sort", "argsort"))]
+    both: list[Any] = [
+        _sorted(rows, side, False, name) for side, name in enumerate(("sort", "argsort"))
+    ]
     chosen = [one[..., k - 1] for one in both]
     value, index = (F["expand_dims"](one, at) if keepdims else one for one in chosen)
     return value, index
 
 
-def sort_by_key(
-    keys: Any, *values: Any, descending: bool = False
-) -> tuple[Array, ...]:
+def sort_by_key(keys: Any, *values: Any, descending: bool = False) -> tuple[Array, ...]:
     """Sort keys, and put other arrays into the same order.
 
     Parameters
@@ -288,9 +290,9 @@ def median(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     dtype = np.mean(np.empty(1, rows.dtype)).dtype
     length = rows.shape[-1]
     if length == 0:
-        result = F["full"](rows.shape[:-1], np.nan, dtype=dtype)
-        return _shaped(result, axes, shape, keepdims)
-    ordered = _sorted(rows, 0, False, "sort")
+        nothing = F["full"](rows.shape[:-1], np.nan, dtype=dtype)
+        return _shaped(nothing, axes, shape, keepdims)
+    ordered: Any = _sorted(rows, 0, False, "sort")
     half = length // 2
     wide = np.dtype(accumulator(dtype.name))  # in which NumPy's mean adds up
     result: Any = ordered[..., half].astype(wide)
@@ -358,7 +360,7 @@ def percentile(
     return _quantile(x, fractions, type(q) in (int, float), axis, method, keepdims, what)
 
 
-_PICKED = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}
+_PICKED: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}
 _LERPED = ("linear", "midpoint")
 
 
@@ -374,7 +376,7 @@ def _quantile(  # noqa: PLR0917 - what both public functions take
         raise DTypeError(f"{what}: {rows.dtype} has no quantiles; .astype(...) it first")
     if rows.shape[-1] == 0:
         raise ShapeError(f"{what}: there is no element")
-    ordered = _sorted(rows, 0, False, "sort")
+    ordered: Any = _sorted(rows, 0, False, "sort")
     found = [
         _shaped(_at_fraction(ordered, one, weak, method), axes, shape, keepdims)
         for one in fractions.reshape(-1)

@@ -63,14 +63,14 @@ def put(out: Any, index: Any, values: Any, mode: str = "set") -> Array:
         raise Unsupported(f"{what}: mode={mode!r}; there are {', '.join(_MODES)}")
     if base.dtype.kind == "c" and mode in ("min", "max"):
         raise DTypeError(f"{what}: complex numbers have no {mode}")
-    place = integers(place, what)
+    places: Any = integers(place, what)
     domain = broadcast((place.shape, value.shape), lambda: str(what))
     size = base.size
     if size == 0 and np.prod(domain):
         raise ShapeError(f"{what}: there is no place in an array without elements")
     if np.prod(domain) == 0:
         return base
-    wrapped = F["where"](place < 0, place + size, place)
+    wrapped = F["where"](places < 0, places + size, places)
     if base.shape == ():
         return F["reshape"](put(F["reshape"](base, (1,)), place, value, mode), ())  # type: ignore[no-any-return]
     label = "put({0}, {1}, {2})" if mode == "set" else f"put({{0}}, {{1}}, {{2}}, {mode!r})"

@@ -121,7 +121,7 @@ def complex_square(x: Array, out: Array) -> Array:
 
 
 def sort_key(x: Array, out: Array) -> Array:
-    """Unsigned integers that sort as floats do, every NaN greatest; both zeros are one."""
+    """Return unsigned integers that sort as floats do, NaN greatest; both zeros are one."""
     sign = out.dtype.type(1 << (8 * out.itemsize - 1))
     x = np.asarray(x)
     bits = np.where(x == 0, np.zeros_like(x), x).view(out.dtype)
@@ -131,7 +131,7 @@ def sort_key(x: Array, out: Array) -> Array:
 
 
 def from_sort_key(key: Array, out: Array) -> Array:
-    """The floats of `sort_key`."""
+    """Return the floats of `sort_key`."""
     key = np.asarray(key)
     sign = key.dtype.type(1 << (8 * key.itemsize - 1))
     out[...] = np.where(key & sign, key ^ sign, ~key).view(out.dtype)

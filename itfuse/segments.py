@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from itfuse import dtypes, expr, wording
-from itfuse.array import Array, asarray
-from itfuse.errors import BoundsError, DTypeError, ShapeError
+from itfuse.array import Array, asarray, compute
+from itfuse.errors import DTypeError, ShapeError
 from itfuse.functions import FUNCTIONS as F
 from itfuse.ops import OPS, RUNS, SEGMENTS
 from itfuse.rows.op import REDUCTION
@@ -168,10 +168,11 @@ def segment_mean(x: Any, offsets: Any = None, **options: Any) -> Array:
         offsets = _from_ids(x, ids, count, check, what)
     wide = np.dtype(dtypes.accumulator(values.dtype.name))
     bounds: Any = asarray(offsets)
-    totals = segment_reduce(values.astype(wide), "sum", bounds, **options)
+    totals: Any = segment_reduce(values.astype(wide), "sum", bounds, **options)
     lengths = bounds[1:] - bounds[:-1]
     part = np.empty(0, wide).real.dtype
-    return (totals / lengths.astype(part)).astype(values.dtype)  # type: ignore[operator]
+    mean: Array = (totals / lengths.astype(part)).astype(values.dtype)
+    return mean
 
 
 # ---- runs of equal elements ------------------------------------------------------------------
@@ -216,8 +217,7 @@ def run_length_encode(x: Any) -> tuple[Any, Any]:
         return keys.compute(), F["zeros"](0, dtype=np.int64).compute()
     starts = asarray(_starts(keys, what))
     ends = _ends(starts, keys.size)
-    values, lengths = _computed(F["take"](keys, starts), ends - starts)
-    return values, lengths
+    return compute(F["take"](keys, starts), ends - starts)  # type: ignore[no-any-return]
 
 
 def _ends(starts: Any, size: int) -> Any:
@@ -226,12 +226,6 @@ def _ends(starts: Any, size: int) -> Any:
     index = F["arange"](count)
     behind = F["take"](starts, F["minimum"](index + 1, count - 1))
     return F["where"](index == count - 1, np.int64(size), behind)
-
-
-def _computed(*lazy: Any) -> tuple[Any, ...]:
-    from itfuse.array import compute  # noqa: PLC0415
-
-    return compute(*lazy)  # type: ignore[no-any-return]
 
 
 def reduce_by_key(keys: Any, values: Any, op: str = "sum") -> tuple[Any, Any]:
@@ -274,10 +268,11 @@ def reduce_by_key(keys: Any, values: Any, op: str = "sum") -> tuple[Any, Any]:
         )
     if keys.size == 0:
         nothing = segment_reduce(values, op, np.zeros(1, np.int64))
-        return _computed(keys, nothing)
+        return compute(keys, nothing)  # type: ignore[no-any-return]
     starts = asarray(_starts(keys, what))
     offsets = F["concat"]([starts, F["full"](1, keys.size, dtype=np.int64)])
-    return _computed(F["take"](keys, starts), segment_reduce(values, op, offsets))
+    results = segment_reduce(values, op, offsets)
+    return compute(F["take"](keys, starts), results)  # type: ignore[no-any-return]
 
 
 _PUBLIC = (segment_reduce, segment_mean, reduce_by_key, run_length_encode)

@@ -14,7 +14,7 @@ import numpy as np
 from itfuse import engines, expr, wording
 from itfuse.array import Array, asarray, combine, compute, place_of, spec
 from itfuse.errors import DeviceError, DTypeError
-from itfuse.plan.stages import How
+from itfuse.plan.index import How
 from itfuse.rows.op import Op
 from itfuse.wording import Lazily
 

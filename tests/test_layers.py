@@ -30,6 +30,8 @@ LAYERS = (
     ("indexing",),
     ("manipulation",),
     ("creation", "joining"),
+    ("terminals",),
+    ("counting", "ordering", "placement", "segments"),
     ("protocol", "standard"),
     ("number",),
     ("trace",),

@@ -13,8 +13,8 @@ from itfuse.ops import INPUT
 from itfuse.plan.fuse import Layouts, fuse
 from itfuse.plan.primitives import choose
 from itfuse.plan.simplify import simplify
-from itfuse.plan.terminals import compose, has_terminals
 from itfuse.plan.stages import Input, Instr, Note, Output, Plan, Program, Stage
+from itfuse.plan.terminals import compose, has_terminals
 from itfuse.plan.verify import verify
 from itfuse.plan.views import push_views
 from itfuse.wording import text, toposort

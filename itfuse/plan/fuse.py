@@ -96,8 +96,8 @@ def fuse(
     for s, stage in enumerate(stages):
         if stage.size_class and stage.size_class[0] == "walk":
             again = (
-                f"pass {start + s + 1} reads rows of {stage.length} elements {len(stage.phases)} times, "
-                "after the first out of the cache: they do not fit registers"
+                f"pass {start + s + 1} reads rows of {stage.length} elements {len(stage.phases)} "
+                "times, after the first out of the cache: they do not fit registers"
             )
             notes.append(Note("read-again", again))
         for i in stage.inputs:
@@ -327,9 +327,7 @@ def _build(
     return Stage("reduce", element, combine, finish, frozen, written, one.shape, dims)
 
 
-def _terminal(
-    node: Node, inputs: Inputs, writer: Writer, written: tuple[Output, ...]
-) -> Stage:
+def _terminal(node: Node, inputs: Inputs, writer: Writer, written: tuple[Output, ...]) -> Stage:
     """Write the pass of a terminal."""
     how = node.arg
     element = writer.program([writer.write(src) for src in node.srcs[: how.fused]])

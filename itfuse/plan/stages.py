@@ -15,6 +15,7 @@ import numpy as np
 
 from itfuse import ops
 from itfuse.expr import Node, Shape
+from itfuse.plan.index import How
 from itfuse.plan.order import column_class, row_class
 
 
@@ -197,37 +198,6 @@ class Output:
     def bytes(self) -> int:
         """Bytes written."""
         return self.size * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True)
-class How:
-    """What a terminal does, and over which domain: the argument of its node.
-
-    Attributes
-    ----------
-    domain : tuple of int
-        Shape that the fused operands are broadcast to.
-    fused : int
-        How many of the first operands are expressions that the pass computes element by element.
-        The others are read as arrays, and computed by a pass of their own if they are none.
-    options : tuple
-        What the algorithm has to know: structure, never sizes.
-    side : int
-        Which of the results: sorted keys (0) or their order (1). One pass makes all that are
-        asked for.
-    label : str
-        What the user wrote, as a template of `shown` or else of the operands. No part of its
-        identity.
-    shown : tuple of Node
-        What the user wrote it of, where operands are made of that.
-    """
-
-    domain: Shape
-    fused: int
-    options: tuple[Any, ...] = ()
-    side: int = 0
-    label: str = field(default="", compare=False)
-    shown: tuple[Node, ...] = field(default=(), compare=False, repr=False)
 
 
 class Key:

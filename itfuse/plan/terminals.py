@@ -238,7 +238,7 @@ class _Composer:
         return bool(several) or sort.srcs[0].dtype.itemsize == 2
 
     def _array(self, src: Node, user: Node) -> Node:
-        """Return an operand that is read as an array: as it is, or what a pass of its own writes."""
+        """Return an operand that is read as an array: itself, or what a pass of its own writes."""
         what = text(src, self.names)
         if self._canonical(src, user) and self._mapped(user):
             src = expr.elementwise(OPS["sort_key"], (src,))

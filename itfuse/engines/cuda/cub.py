@@ -78,6 +78,7 @@ class Storage:
 
 
 def value_type(names: Sequence[str], label: str) -> Any:
+    """Return cuda.compute's type of values of these dtypes, a struct if there are several."""
     found = [cc_types.from_numpy_dtype(np.dtype(name)) for name in names]
     if len(found) == 1:
         return found[0]
@@ -85,6 +86,7 @@ def value_type(names: Sequence[str], label: str) -> Any:
 
 
 def init_value(stage: Stage) -> Any:
+    """Return the identity of what a stage combines."""
     members = fields(stage.combine)
     values = [neutral for _, neutral in members]
     if len(values) == 1:
@@ -143,7 +145,9 @@ class CubBuilt:
     def _build(self, stage: Stage) -> Any:
         kind: Any = _KINDS.get(stage.primitive)
         if kind is None:
-            kind = importlib.import_module("itfuse.engines.cuda.cub_terminals").KINDS[stage.primitive]
+            kind = importlib.import_module("itfuse.engines.cuda.cub_terminals").KINDS[
+                stage.primitive
+            ]
         try:
             return kind(stage, self)
         except ItfuseError:

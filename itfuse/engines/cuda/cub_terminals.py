@@ -34,6 +34,7 @@ class _Run:
 
 
 _WORDS = {"bool": "uint8"}
+_SOME = 8  # an address that stands for any
 
 
 class _Sort(_Run):
@@ -47,7 +48,9 @@ class _Sort(_Run):
         self.keys, self.sorted = Pointer(name), Pointer(name)
         # Keys, then where they were, then where rows begin.
         pairs = len(stage.inputs) == 2 + self.several
-        self.index, self.order = (Pointer("int64"), Pointer("int64")) if pairs else (None, None)
+        # Builds without values are those whose value pointers are null.
+        self.index = Pointer("int64", _SOME) if pairs else None
+        self.order = Pointer("int64", _SOME) if pairs else None
         wanted = {
             "d_in_keys": self.keys,
             "d_out_keys": self.sorted,
