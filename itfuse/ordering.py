@@ -43,8 +43,14 @@ def _sorted(x: Array, side: int, descending: bool, name: str) -> Array:
     dtype = np.dtype(np.int64) if side else x.dtype
     return terminal(
         SORT, [], [x], x.shape, dtype, x.shape,
-        f"{name}({{0}}{', descending=True' if descending else ''})", (bool(descending), x.size != x.shape[-1]), side,
+        f"{name}({{0}}{', descending=True' if descending else ''})",
+        (bool(descending), x.size != x.shape[-1]), side,
     )  # fmt: skip
+
+
+def _both(x: Array, descending: bool) -> list[Any]:
+    """Return the sorted rows and their order, which one pass makes."""
+    return [_sorted(x, side, descending, name) for side, name in enumerate(("sort", "argsort"))]
 
 
 def _back(x: Array, at: int) -> Array:
@@ -154,9 +160,7 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Array
     count = operator.index(k)
     if not 0 <= count <= rows.shape[-1]:
         raise ShapeError(f"{what}: the axis has {rows.shape[-1]} elements")
-    both: list[Any] = [
-        _sorted(rows, side, largest, name) for side, name in enumerate(("sort", "argsort"))
-    ]
+    both = _both(rows, largest)
     values, indices = (_back(one[..., :count], at) for one in both)
     return values, indices
 
@@ -191,9 +195,7 @@ def kthvalue(x: Any, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Ar
     rows, at = _rows(x, axis, what)
     if not 1 <= operator.index(k) <= rows.shape[-1]:
         raise ShapeError(f"{what}: the axis has {rows.shape[-1]} elements, counted from 1")
-    both: list[Any] = [
-        _sorted(rows, side, False, name) for side, name in enumerate(("sort", "argsort"))
-    ]
+    both = _both(rows, False)
     chosen = [one[..., k - 1] for one in both]
     value, index = (F["expand_dims"](one, at) if keepdims else one for one in chosen)
     return value, index
