@@ -102,7 +102,9 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         if low < 0:
             raise ShapeError(f"{what}: an element is {low}; there is no place for negative ones")
         size = max(high + 1, minlength)
-    dtype = _INT64 if weights is None else np.dtype(np.float64)
+    # Of nothing NumPy returns counts, whatever the weights.
+    dtype = _INT64 if weights is None or x.size == 0 else np.dtype(np.float64)
+    weights = weights if x.size else None
     return _tally([x], places, weights, size, dtype, "bincount")
 
 

@@ -18,7 +18,6 @@ from itfuse.dtypes import accumulator
 from itfuse.errors import DTypeError, ShapeError, Unsupported
 from itfuse.expr import normalize_axes
 from itfuse.functions import FUNCTIONS as F
-from itfuse.indexing import axis_of
 from itfuse.ops import SORT
 from itfuse.terminals import flat, terminal
 from itfuse.wording import Lazily
@@ -33,7 +32,7 @@ def _rows(x: Any, axis: int | None, what: object) -> tuple[Array, int]:
         return flat(x), 0
     if x.ndim == 0:
         raise ShapeError(f"{what}: a 0-d expression has no axis to sort along")
-    at = axis_of(axis, x.ndim, what)
+    (at,) = normalize_axes(operator.index(axis), x.ndim, lambda: str(what))
     return (x if at == x.ndim - 1 else F["moveaxis"](x, at, -1)), at
 
 
@@ -289,7 +288,7 @@ def median(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     """
     what = Lazily(lambda: f"median({wording.text(asarray(x)._node)})")
     rows, axes, shape = _joined(x, axis, what)
-    dtype = np.mean(np.empty(1, rows.dtype)).dtype
+    dtype = np.mean(np.zeros(1, rows.dtype)).dtype
     length = rows.shape[-1]
     if length == 0:
         nothing = F["full"](rows.shape[:-1], np.nan, dtype=dtype)
@@ -418,5 +417,5 @@ def _at_fraction(ordered: Any, q: Any, weak: bool, method: str) -> Array:
 
 _PUBLIC = (sort, argsort, topk, kthvalue, sort_by_key, median, quantile, percentile)
 F.update({one.__name__: one for one in _PUBLIC})
-for _name in ("sort", "argsort"):
-    setattr(Array, _name, F[_name])
+# No method `sort`: NumPy's sorts in place, and an expression cannot change.
+setattr(Array, "argsort", argsort)  # noqa: B010 - installed, as in functions.py

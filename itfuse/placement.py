@@ -57,7 +57,9 @@ def put(out: Any, index: Any, values: Any, mode: str = "set") -> Array:
     >>> itf.put(itf.zeros(4), [1, 3, 1], itf.asarray([1.0, 2.0, 3.0]), "add").compute()
     array([0., 4., 0., 2.])
     """
-    base, place, value = asarray(out), asarray(index), asarray(values)
+    base, place = asarray(out), asarray(index)
+    alone = isinstance(values, (bool, int, float, complex, np.generic))
+    value = F["full"]((), values, dtype=base.dtype) if alone else asarray(values)
     what = Lazily(lambda: f"put({wording.text(base._node)}, {wording.text(place._node)}, ...)")
     if mode not in _MODES:
         raise Unsupported(f"{what}: mode={mode!r}; there are {', '.join(_MODES)}")

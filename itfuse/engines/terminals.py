@@ -143,8 +143,17 @@ def _reduceat(op: Any, values: Any, starts: Any, dtype: Any) -> Any:
     """Reduce the values from each start to the next one."""
     if isinstance(op, np.ufunc):
         return op.reduceat(values, starts, dtype=dtype)
-    parts = np.split(values, starts[1:])  # an operator that NumPy has not
-    return np.array([op.reduce(part, axis=0, dtype=dtype) for part in parts], dtype)
+    # An operator that NumPy has not: neighbours are combined until each segment is one.
+    counts = np.diff(starts, append=len(values))
+    while counts.max() > 1:
+        place = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+        first = place % 2 == 0
+        paired = first & (place + 1 < np.repeat(counts, counts))
+        at = np.flatnonzero(paired)
+        values = values.copy()
+        values[at] = op(values[at], values[at + 1])
+        values, counts = values[first], (counts + 1) // 2
+    return values
 
 
 def _segments(stage: Stage, walk: Walk, out: Any) -> None:
