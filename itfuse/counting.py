@@ -18,7 +18,7 @@ from itfuse.array import Array, asarray
 from itfuse.errors import DTypeError, ShapeError, Unsupported
 from itfuse.functions import FUNCTIONS as F
 from itfuse.ops import HISTOGRAM
-from itfuse.terminals import flat, integers, known, on_device, terminal
+from itfuse.terminals import flat, integers, known, lifted, on_device, terminal
 from itfuse.wording import Lazily
 
 _INT64 = np.dtype(np.int64)
@@ -83,7 +83,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     if operator.index(minlength) < 0:
         raise ShapeError(f"{what}: minlength={minlength} is negative")
     if weights is not None:
-        weights = asarray(weights)
+        weights = lifted(weights, x)
         if weights.shape != x.shape:
             raise ShapeError(
                 f"{what}: weights have the shape {weights.shape}, and the operand {x.shape}"
@@ -232,7 +232,7 @@ def histogram(
         x = x.astype(np.uint8)
     span, dtype = 0, _INT64
     if weights is not None:
-        weights = asarray(weights)
+        weights = lifted(weights, x)
         if weights.shape != a.shape:
             raise ShapeError(
                 f"{what}: weights have the shape {weights.shape}, and the elements {a.shape}"

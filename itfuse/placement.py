@@ -12,7 +12,7 @@ from itfuse.errors import DTypeError, ShapeError, Unsupported
 from itfuse.expr import broadcast
 from itfuse.functions import FUNCTIONS as F
 from itfuse.ops import SCATTER
-from itfuse.terminals import integers, terminal
+from itfuse.terminals import integers, lifted, terminal
 from itfuse.wording import Lazily
 
 _MODES = ("set", "add", "min", "max")
@@ -57,9 +57,10 @@ def put(out: Any, index: Any, values: Any, mode: str = "set") -> Array:
     >>> itf.put(itf.zeros(4), [1, 3, 1], itf.asarray([1.0, 2.0, 3.0]), "add").compute()
     array([0., 4., 0., 2.])
     """
-    base, place = asarray(out), asarray(index)
+    base = asarray(out)
+    place = lifted(index, base)
     alone = isinstance(values, (bool, int, float, complex, np.generic))
-    value = F["full"]((), values, dtype=base.dtype) if alone else asarray(values)
+    value = F["full"]((), values, dtype=base.dtype) if alone else lifted(values, base)
     what = Lazily(lambda: f"put({wording.text(base._node)}, {wording.text(place._node)}, ...)")
     if mode not in _MODES:
         raise Unsupported(f"{what}: mode={mode!r}; there are {', '.join(_MODES)}")

@@ -17,7 +17,7 @@ from itfuse.errors import DTypeError, ShapeError
 from itfuse.functions import FUNCTIONS as F
 from itfuse.ops import OPS, RUNS, SEGMENTS
 from itfuse.rows.op import REDUCTION
-from itfuse.terminals import flat, integers, known, terminal
+from itfuse.terminals import flat, integers, known, lifted, terminal
 from itfuse.wording import Lazily
 
 
@@ -95,7 +95,7 @@ def segment_reduce(
     result = reduced.dtype
     wide = np.dtype(dtypes.accumulator(reduced.srcs[0].dtype.name))
     values = x._of(reduced.srcs[0]).astype(wide)
-    given = asarray(segment_ids if offsets is None else offsets)
+    given = lifted(segment_ids if offsets is None else offsets, x)
     label = f"segment_{op}({{0}}, {{1}})"
     found = terminal(
         SEGMENTS, [values], [bounds], x.shape, wide, (bounds.size - 1,), label, (name,),
@@ -105,7 +105,7 @@ def segment_reduce(
 
 
 def _from_offsets(x: Array, offsets: Any, check: bool, what: object) -> Array:
-    bounds = integers(asarray(offsets), what)
+    bounds = integers(lifted(offsets, x), what)
     if bounds.ndim != 1 or bounds.size == 0:
         raise ShapeError(f"{what}: offsets must have one axis and at least one element")
     if check:
@@ -119,7 +119,7 @@ def _from_offsets(x: Array, offsets: Any, check: bool, what: object) -> Array:
 
 
 def _from_ids(x: Array, segment_ids: Any, count: int | None, check: bool, what: object) -> Array:
-    ids = integers(asarray(segment_ids), what)
+    ids = integers(lifted(segment_ids, x), what)
     if ids.shape != x.shape:
         raise ShapeError(f"{what}: ids have the shape {ids.shape}, and the elements {x.shape}")
     if count is None:
@@ -167,7 +167,7 @@ def segment_mean(x: Any, offsets: Any = None, **options: Any) -> Array:
         count, check = options.pop("num_segments", None), options.get("check", False)
         offsets = _from_ids(x, ids, count, check, what)
     wide = np.dtype(dtypes.accumulator(values.dtype.name))
-    bounds: Any = asarray(offsets)
+    bounds: Any = lifted(offsets, x)
     totals: Any = segment_reduce(values.astype(wide), "sum", bounds, **options)
     lengths = bounds[1:] - bounds[:-1]
     part = np.empty(0, wide).real.dtype

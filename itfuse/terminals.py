@@ -13,7 +13,7 @@ import numpy as np
 
 from itfuse import engines, expr, wording
 from itfuse.array import Array, asarray, combine, compute, place_of, spec
-from itfuse.errors import DeviceError, DTypeError
+from itfuse.errors import DeviceError, DTypeError, TraceError
 from itfuse.plan.index import How
 from itfuse.rows.op import Op
 from itfuse.wording import Lazily
@@ -57,8 +57,19 @@ def known(what: object, *values: Array) -> list[Any]:
         raise DeviceError(
             f"{what}: a size follows from values, and placeholders have none; give the size"
         )
-    found = compute(*values)
+    try:
+        found = compute(*values)
+    except TraceError:
+        raise TraceError(
+            f"{what}: a size follows from values, which are not known yet inside a fused function; "
+            "give the size (length=, range=, num_segments=), or compute it outside"
+        ) from None
     return [one.item() for one in (found if len(values) > 1 else (found,))]
+
+
+def lifted(x: Any, beside: Array) -> Array:
+    """Return an operand; lists go where `beside` is."""
+    return on_device(np.asarray(x), beside) if isinstance(x, (list, tuple)) else asarray(x)
 
 
 def on_device(array: Any, beside: Array) -> Array:

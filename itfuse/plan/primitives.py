@@ -12,6 +12,7 @@ from itfuse.config import setting
 from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
 from itfuse.plan.stages import Note, Stage
+from itfuse.wording import text
 
 
 @dataclass(frozen=True)
@@ -193,11 +194,14 @@ def choose(stage: Stage, number: int, engine: str, wish: str) -> tuple[Stage, li
             continue
         why_not = row.refuses(stage)
         if not why_not:
-            notes = [Note("strategy", f"pass {number + 1}: {text}") for text in reasons]
+            notes = [Note("strategy", f"pass {number + 1}: {reason}") for reason in reasons]
             if warning := row.warns(stage):
                 notes.append(Note("determinism", f"pass {number + 1}: {warning}"))
             return replace(stage, strategy=row.name), notes
         reasons.append(f"not {row.name}: {why_not}")
+    if wish == "auto":
+        what = text(stage.outputs[0].node)
+        raise Unsupported(f"{what}: pass {number + 1} cannot run on {engine}: {'; '.join(reasons)}")
     raise Unsupported(
         f"strategy {wish!r} cannot run pass {number + 1} "
         f"({'; '.join(reasons) or 'no such strategy here'}); use strategy='auto'"

@@ -87,9 +87,10 @@ def _beside(sort: Node, ordered: bool) -> list[Node]:
     rows = sort.size // length
     found = []
     if ordered:
-        found.append(make(IOTA, (), _INT64, sort.shape, along(axis, axis + 1)))
+        places = replace(along(axis, axis + 1), label="the places of its keys")
+        found.append(make(IOTA, (), _INT64, sort.shape, places))
     if rows > 1:
-        found.append(make(IOTA, (), _INT64, (rows + 1,), Form(0, (length,))))
+        found.append(make(IOTA, (), _INT64, (rows + 1,), Form(0, (length,), "where its rows begin")))
     return found
 
 
@@ -253,8 +254,10 @@ class _Composer:
             (core,) = push_views((src,))
             (spot,) = self._add((core,))
             self.arrays[src] = self._leaf(src, what, spot, core)
+            how = " as integers in the order of the floats" if self._mapped(user) and (
+                src.op is OPS["sort_key"]) else ""  # fmt: skip
             self.made.notes.append(Note(
                 "materialized",
-                f"pass {spot[0] + 1} writes {what} to memory, where {user.op.name} needs it",
+                f"pass {spot[0] + 1} writes {what} to memory{how}, where {user.op.name} needs it",
             ))  # fmt: skip
         return self.arrays[src]
