@@ -76,16 +76,16 @@ def sort(
     axis : int, optional
         The axis; None sorts the flattened operand.
     kind, order : optional
-        Accepted for NumPy's sake: every sort is stable; there are no fields.
+        Accepted for NumPy's sake: every order is stable; there are no fields.
     stable : bool, optional
         Accepted: it is.
     descending : bool
-        Greatest first; equal elements keep their order.
+        Greatest first.
 
     Returns
     -------
     Array
-        Of the dtype and shape of `x`. NaN counts as greater than every number, as in NumPy: it is
+        Of the dtype and shape of `x`. Zeros of both signs are equal, in any order. NaN counts as greater than every number, as in NumPy: it is
         last, and first if `descending`.
 
     Examples

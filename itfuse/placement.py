@@ -74,6 +74,8 @@ def put(out: Any, index: Any, values: Any, mode: str = "set") -> Array:
     if np.prod(domain) == 0:
         return base
     wrapped = F["where"](places < 0, places + size, places)
+    if domain == ():
+        domain, wrapped = (1,), F["reshape"](wrapped, (1,))
     if base.shape == ():
         return F["reshape"](put(F["reshape"](base, (1,)), place, value, mode), ())  # type: ignore[no-any-return]
     label = "put({0}, {1}, {2})" if mode == "set" else f"put({{0}}, {{1}}, {{2}}, {mode!r})"

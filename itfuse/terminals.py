@@ -68,8 +68,9 @@ def known(what: object, *values: Array) -> list[Any]:
 
 
 def lifted(x: Any, beside: Array) -> Array:
-    """Return an operand; lists go where `beside` is."""
-    return on_device(np.asarray(x), beside) if isinstance(x, (list, tuple)) else asarray(x)
+    """Return an operand; numbers and lists go where `beside` is."""
+    of_host = isinstance(x, (list, tuple, bool, int, float, complex, np.generic))
+    return on_device(np.asarray(x), beside) if of_host else asarray(x)
 
 
 def on_device(array: Any, beside: Array) -> Array:

@@ -91,6 +91,8 @@ def test_histogram(dtype: str) -> None:
                 np.testing.assert_allclose(got, want, rtol=1e-14)
             else:
                 equal(got, want, (size, options))
+    wide = np.arange(-128, 128, dtype="i1")
+    equal(itf.histogram(wide, 7, (-300, 90))[0].compute(), np.histogram(wide, 7, (-300, 90))[0])
     holes = numbers(1000, "float32")
     equal(itf.histogram(holes, 9, (-9, 9))[0].compute(), np.histogram(holes, 9, (-9, 9))[0])
     equal(np.histogram(itf.asarray(holes), [0, 3])[0].compute(), np.histogram(holes, [0, 3])[0])
@@ -302,6 +304,8 @@ def test_put(dtype: str) -> None:
     equal(itf.put(base, [[0], [3]], [1, 2]).compute(), np.put(base, [0, 0, 3, 3], [1, 2, 1, 2])
           or base)  # fmt: skip
     equal(itf.put(base, np.zeros(0, int), np.zeros(0)).compute(), base)
+    equal(itf.put(np.zeros(3, dtype), -1, 5).compute(), np.array([0, 0, 5], dtype))
+    equal(itf.put(np.zeros((), dtype), 0, 5).compute(), np.array(5, dtype))
 
 
 # ---- passes, bytes and texts -----------------------------------------------------------------

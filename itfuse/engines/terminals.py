@@ -113,7 +113,7 @@ def _weigh(out: Any, places: Any, weights: Any, span: int) -> None:
 
 
 def _sort(stage: Stage, walk: Walk, *outs: Any) -> None:
-    """Sort rows stably; descending, equal elements keep their order too."""
+    """Sort rows; orders are stable, also descending."""
     assert stage.how is not None
     descending, _ = stage.how.options
     (keys,) = walk.whole
@@ -134,7 +134,8 @@ def _sort(stage: Stage, walk: Walk, *outs: Any) -> None:
                     found = np.argsort(given, axis=-1, kind="stable")
                     goal[...] = length - 1 - found if descending else found
                 else:
-                    goal[...] = np.sort(given, axis=-1, kind="stable")
+                    # Equal numbers cannot be told apart but by the sign of a zero, which is open.
+                    goal[...] = np.sort(given, axis=-1)
 
     walk.in_parallel(work, -(-len(rows) // together))
 

@@ -90,7 +90,8 @@ def _beside(sort: Node, ordered: bool) -> list[Node]:
         places = replace(along(axis, axis + 1), label="the places of its keys")
         found.append(make(IOTA, (), _INT64, sort.shape, places))
     if rows > 1:
-        found.append(make(IOTA, (), _INT64, (rows + 1,), Form(0, (length,), "where its rows begin")))
+        begins = Form(0, (length,), "where its rows begin")
+        found.append(make(IOTA, (), _INT64, (rows + 1,), begins))
     return found
 
 
