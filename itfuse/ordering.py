@@ -85,8 +85,8 @@ def sort(
     Returns
     -------
     Array
-        Of the dtype and shape of `x`. Zeros of both signs are equal, in any order. NaN counts as greater than every number, as in NumPy: it is
-        last, and first if `descending`.
+        Of the dtype and shape of `x`. NaN counts as greater than every number, as in NumPy: it is
+        last, and first if `descending`. Zeros of both signs are equal, in any order.
 
     Examples
     --------
