@@ -1,5 +1,5 @@
 # make bench: everything from a fresh checkout to the benchmark's table. ARGS="--size 2**26" adds options.
-# make test:  linters, types, tests.
+# make test:  linters, types, tests. make fuzz: a long run over random expressions.
 # Both make .venv, and install again only when pyproject.toml or the extras change.
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -22,7 +22,7 @@ TEST_EXTRAS := dev,bench$(if $(BUILD_EXTRA),$(comma),)$(BUILD_EXTRA)
 BENCH_STAMP := $(VENV)/.installed-$(subst $(comma),-,$(BENCH_EXTRAS))
 TEST_STAMP := $(VENV)/.installed-$(subst $(comma),-,$(TEST_EXTRAS))
 
-.PHONY: bench test lint clean
+.PHONY: bench test lint fuzz clean
 .DEFAULT_GOAL := test
 
 bench: $(BENCH_STAMP)
@@ -30,6 +30,11 @@ bench: $(BENCH_STAMP)
 
 test: lint
 	$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+
+# Random expressions against NumPy; FUZZ="--count 200000 --engine cpu" for a long run.
+FUZZ ?=
+fuzz: $(TEST_STAMP)
+	ITFUSE_THREADS=1 $(BIN)/python tests/fuzz.py $(FUZZ)
 
 lint: $(TEST_STAMP)
 	$(BIN)/python -m ruff check

@@ -30,6 +30,7 @@ from itfuse import (  # these install functions
     placement,  # noqa: F401
     protocol,  # noqa: F401
     segments,  # noqa: F401
+    selection,  # noqa: F401
 )
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
@@ -54,7 +55,10 @@ from itfuse.functions import FUNCTIONS
 from itfuse.fused import fuse
 from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
+from itfuse.profile import Profile, profile
+from itfuse.selected import Selected
 from itfuse.standard import CONSTANTS, VERSION, namespace_info
+from itfuse.visual import visualize
 
 __version__ = "0.1.0"
 
@@ -91,7 +95,9 @@ __all__ = [
     "Note",
     "Plan",
     "PlanError",
+    "Profile",
     "RangeError",
+    "Selected",
     "ShapeError",
     "Stage",
     "TraceError",
@@ -105,7 +111,9 @@ __all__ = [
     "graph",
     "load",
     "plan",
+    "profile",
     "spec",
+    "visualize",
     *CONSTANTS,
     *FUNCTIONS,
 ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,16 +35,6 @@ def _place(device: Any, like: Any) -> str:
     if name in ("cpu", "none", ANY):
         return name
     raise DeviceError(f"device={device!r}: expected 'cpu', 'cuda:<number>' or 'any'")
-
-
-def _shape_of(shape: Any, what: str) -> Shape:
-    sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-    if any(isinstance(size, (bool, np.bool)) for size in sizes):
-        raise TypeError(f"{what}: a size is a bool in {shape!r}; expected integers")
-    found = tuple(operator.index(size) for size in sizes)
-    if any(size < 0 for size in found):
-        raise ShapeError(f"{what}: a size is negative in {found}")
-    return found
 
 
 def _dtype(dtype: Any, default: Any, what: str) -> np.dtype[Any]:
@@ -82,8 +71,10 @@ def full(
     >>> (itf.full(3, 2.5, device="cpu") + 1).compute()
     array([3.5, 3.5, 3.5])
     """
-    wanted = _shape_of(shape, "full")
+    wanted = expr.shape_of(shape, "full")
     place = _place(device, like)
+    if np.ndim(fill_value) and not isinstance(fill_value, Array):
+        fill_value = asarray(np.asarray(fill_value))
     if isinstance(fill_value, Array):
         value = fill_value if dtype is None else fill_value.astype(dtype)
         return broadcast_to(value, wanted)
@@ -223,6 +214,11 @@ def linspace(  # noqa: PLR0917 - NumPy's signature
     count = operator.index(num)
     if count < 0:
         raise ShapeError(f"linspace: {count} numbers")
+    if np.ndim(start) or np.ndim(stop):
+        raise TypeError(
+            "linspace: start and stop are single numbers; of arrays, add (stop - start)[..., None] "
+            "* itf.linspace(0, 1, num) to start[..., None]"
+        )
     div = count - 1 if endpoint else count
     floating = np.result_type(start, stop, float(count))
     kind = _dtype(dtype, floating, "linspace")
@@ -256,7 +252,7 @@ def eye(
     array([[0, 1, 0],
            [0, 0, 1]], dtype=int8)
     """
-    shape = _shape_of((n_rows, n_rows if n_cols is None else n_cols), "eye")
+    shape = expr.shape_of((n_rows, n_rows if n_cols is None else n_cols), "eye")
     kind = _dtype(dtype, float, "eye")
     place = _place(device, like)
     return (_index(shape, 1, place) - _index(shape, 0, place) == k).astype(kind)
@@ -272,7 +268,7 @@ def tri(
     like: Any = None,
 ) -> Array:  # fmt: skip
     """Return ones on and below diagonal `k` and zeros above."""
-    shape = _shape_of((n_rows, n_rows if n_cols is None else n_cols), "tri")
+    shape = expr.shape_of((n_rows, n_rows if n_cols is None else n_cols), "tri")
     place = _place(device, like)
     below = _index(shape, 1, place) - _index(shape, 0, place) <= k
     return below.astype(_dtype(dtype, float, "tri"))
@@ -343,7 +339,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Array]:
 
 def indices(dimensions: Any, dtype: Any = int, *, device: Any = None, like: Any = None) -> Array:
     """Return the index along each axis of a grid, stacked along a new first axis."""
-    shape = _shape_of(dimensions, "indices")
+    shape = expr.shape_of(dimensions, "indices")
     place = _place(device, like)
     if not shape:
         return zeros((0,), dtype, device=place)

@@ -7,6 +7,7 @@ sub-expressions need no search. All walks are iterative: depth is limited by mem
 from __future__ import annotations
 
 import math
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from itfuse.errors import AxisError, DTypeError, RangeError, ShapeError, Unsuppo
 from itfuse.form import Deferred, Fields, Form, Interned, Number, form_of
 from itfuse.ops import (
     CONSTANT,
+    COUNT,
     FOLDS,
     GATHER,
     INPUT,
@@ -27,6 +29,7 @@ from itfuse.ops import (
     POSITION,
     RESHAPE,
     SCALAR,
+    SELECT,
     STRIDED,
     TERMINALS,
     VIEW,
@@ -106,7 +109,7 @@ class Node(Fields):
 _NOT_IN_OPS = {
     op.name: op
     for op in (INPUT, SCALAR, CONSTANT, POSITION, IOTA, VIEW, RESHAPE, STRIDED, GATHER,
-               *TERMINALS, *FOLDS.values())
+               SELECT, COUNT, *TERMINALS, *FOLDS.values())
 }  # fmt: skip
 _interned = Interned()
 _lock = threading.RLock()  # a node's death inside may run what interns another
@@ -170,6 +173,17 @@ def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
     return node
 
 
+def shape_of(shape: Any, what: str) -> Shape:
+    """Return the shape that an integer or a sequence of integers means."""
+    sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    if any(isinstance(size, (bool, np.bool)) for size in sizes):
+        raise TypeError(f"{what}: a size is a bool in {shape!r}; expected integers")
+    found = tuple(operator.index(size) for size in sizes)
+    if any(size < 0 for size in found):
+        raise ShapeError(f"{what}: a size is negative in {found}")
+    return found
+
+
 def broadcast(shapes: Iterable[Shape], describe: Callable[[], str]) -> Shape:
     """Return NumPy's broadcast of `shapes`; `describe()` names the expression in the error."""
     shapes = [shape for shape in shapes if shape]
@@ -205,7 +219,7 @@ def resolve(op: Op, kinds: tuple[Any, ...], describe: Callable[[], str]) -> tupl
             else:
                 assert op.asks is not None
                 *operands, result = op.asks.resolve_dtypes((*kinds, None))
-            by_value = _compares(op) and any(kind is int for kind in kinds)
+            by_value = op.compares and any(kind is int for kind in kinds)
             found = tuple(operands), result, by_value
         except (TypeError, ValueError) as why:
             raise DTypeError(f"{describe()}: {why}") from None
@@ -284,7 +298,7 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
         if shape is None or not shape:
             shape = src.shape
         elif src.shape and src.shape != shape:
-            shape = broadcast([src.shape for src in (*srcs, *_nodes(operands))], describe)
+            shape = broadcast([src.shape for src in _nodes(operands)], describe)
     assert shape is not None
     if op.refuses is not None:
         known = [src.arg if src.op is SCALAR else None for src in srcs]
@@ -319,7 +333,7 @@ def _kind(operand: Any, describe: Callable[[], str]) -> Any:
 def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
     # NumPy compares a Python integer exactly, whatever the array's dtype can hold. An integer
     # beyond all of its values compares like infinity, so compare as (exact enough) floats.
-    if _compares(op) and any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
+    if op.compares and any(kind is int for kind in kinds):  # not `in`: np.dtype("int64") == int
         strong = [kind for kind in kinds if not isinstance(kind, type)]
         if len(strong) == 1 and strong[0].kind in "iu":
             value = next(x for x, kind in zip(operands, kinds, strict=True) if kind is int)
@@ -332,13 +346,6 @@ def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
                 )
                 kinds = tuple(np.dtype(float) if kind is int else kind for kind in kinds)
     return operands, kinds
-
-
-def _compares(op: Op) -> bool:
-    return op.ufunc is None and op.numpy in _EXACT
-
-
-_EXACT = {np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal}
 
 
 def normalize_axes(axis: Any, ndim: int, describe: Callable[[], str]) -> tuple[int, ...]:

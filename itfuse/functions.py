@@ -6,6 +6,8 @@ operator, the methods of `Array`.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +16,7 @@ import numpy as np
 
 from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
-from itfuse.errors import ShapeError, Unsupported
+from itfuse.errors import AxisError, ShapeError, Unsupported
 from itfuse.ops import BY_UFUNC, FOLDS, OPS
 from itfuse.rows.op import COMBINE, COMPOSITE, ELEMENTWISE, INDEX, REDUCTION, STATISTIC, Op
 
@@ -30,7 +32,7 @@ def _reduce(
     what = f"{op.name}({wording.text(lazy._node)})"
     axes = _axes(lazy, axis, op.name)
     if dtype is not None:
-        if op.name not in ("sum", "prod"):
+        if not op.takes_dtype:
             raise TypeError(f"{op.name} takes no dtype")
         dtype = dtypes.as_dtype(dtype, what)
     if where is not None:
@@ -71,6 +73,7 @@ def _function(op: Op) -> Callable[..., Array]:
         x: Any,
         axis: Any = None,
         dtype: Any = None,
+        *,  # NumPy has `out` here
         keepdims: bool = False,
         initial: Any = None,
         where: Any = None,
@@ -79,19 +82,32 @@ def _function(op: Op) -> Callable[..., Array]:
 
     def composite(*args: Any, **kwargs: Any) -> Array:
         assert op.expand is not None
-        result: Array = op.expand(F, *args, **kwargs)
+        try:
+            result: Array = op.expand(F, *args, **kwargs)
+        except AxisError as why:  # of what it is written with
+            what = wording.text(asarray(args[0])._node) if args else ""
+            raise AxisError(f"{op.name}({what}):{str(why).partition(':')[2]}") from None
         return result
 
-    call: Callable[..., Array] = {
+    call: Any = {
         ELEMENTWISE: elementwise,
         REDUCTION: reduction,
         COMPOSITE: composite,
         STATISTIC: composite,
     }[op.kind]
+    if op.expand is not None:
+        shown = inspect.signature(op.expand)
+        own = list(shown.parameters.values())[1:]  # without the namespace
+        call.__signature__ = shown.replace(parameters=own)
+    elif op.kind == ELEMENTWISE:
+        names = ["x"] if op.arity == 1 else [f"x{k + 1}" for k in range(op.arity)]
+        call.__signature__ = inspect.Signature(
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
+        )
     call.__name__ = call.__qualname__ = op.name
     call.__module__ = "itfuse"
     call.__doc__ = _documentation(op)
-    return call
+    return call  # type: ignore[no-any-return]
 
 
 def _documentation(op: Op) -> str:
@@ -156,23 +172,6 @@ class _Namespace:
 
 F = _Namespace()
 
-_METHODS = (
-    "sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "argmin", "argmax", "clip",
-    "round", "conj", "conjugate",
-)  # fmt: skip
-
-
-def _power(x: Any, y: Any) -> Any:
-    # NumPy's `**` (not np.power) takes cheap exponents by cheaper means, with other roundings.
-    if type(y) in (int, float) and isinstance(x, Array):
-        inexact = dtypes.kind(x.dtype) in "fc"
-        if y == 2 and (inexact or type(y) is int):
-            return FUNCTIONS["square"](x)
-        cheap = {0.5: "sqrt", -1: "reciprocal", 1: "positive"}.get(y)
-        if cheap and inexact:
-            return FUNCTIONS[cheap](x)
-    return FUNCTIONS["power"](x, y)
-
 
 def _operand(x: Any) -> bool:
     return not isinstance(x, (str, bytes, type(None), dict, set))
@@ -187,10 +186,7 @@ def _install(op: Op) -> None:
         return
 
     def function(*operands: Any) -> Any:
-        return apply(op, operands)
-
-    if op.dunder == "pow":
-        function = _power
+        return apply(op, operands) if op.operator is None else op.operator(F, *operands)
 
     def forward(self: Array, other: Any) -> Any:
         if type(other) in _PLAIN or _operand(other):
@@ -210,8 +206,10 @@ def _install(op: Op) -> None:
 for _op in OPS.values():
     if _op.dunder:
         _install(_op)
-for _name in _METHODS:
-    setattr(Array, _name, FUNCTIONS[_name])
+for _op in OPS.values():
+    for _name in (_op.name, *_op.aliases) if _op.method else ():
+        if hasattr(np.ndarray, _name):
+            setattr(Array, _name, FUNCTIONS[_name])
 
 
 # ---- what else Python asks of a number -------------------------------------------------------
@@ -284,12 +282,45 @@ def _array_ufunc(self: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
     return FUNCTIONS[op.name](*inputs)
 
 
-def call_as_numpy(name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call an itfuse function with the arguments of NumPy's function of that name."""
-    kwargs = dict(kwargs)
-    _no_out(name, kwargs)
-    renamed = {"a_min": "min", "a_max": "max"} if name == "clip" else {}
-    return call(*args, **{renamed.get(key, key): value for key, value in kwargs.items()})
+def call_as_numpy(function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call an itfuse function with the arguments of NumPy's function of that name.
+
+    Positional ones are passed by NumPy's names from the first one on that has another place here.
+    """
+    name = function.__name__
+    renamed: dict[str, str] = {"a_min": "min", "a_max": "max"} if name == "clip" else {}
+    theirs, ours = _parameters(function), _parameters(call)
+    places = {one.name: at for at, one in enumerate(ours) if one.kind in _POSITIONAL}
+    by_name: dict[str, Any] = dict(kwargs)
+    for at, parameter in enumerate(theirs[: len(args)]):
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            break
+        mine = renamed.get(parameter.name, parameter.name)
+        here = at < len(ours) and ours[at].kind in _POSITIONAL and places.get(mine, at) == at
+        if not here or parameter.name == "out":
+            args, rest = args[:at], args[at:]
+            by_name.update(zip((one.name for one in theirs[at:]), rest, strict=False))
+            break
+    _no_out(name, by_name)
+    known = {one.name for one in ours}
+    for one in theirs:  # what asks for nothing out of the ordinary
+        if one.name in by_name and renamed.get(one.name, one.name) not in known:
+            value = by_name[one.name]
+            if value is one.default or (isinstance(value, (str, bool)) and value == one.default):
+                del by_name[one.name]
+    return call(*args, **{renamed.get(key, key): value for key, value in by_name.items()})
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+               inspect.Parameter.VAR_POSITIONAL)  # fmt: skip
+
+
+@functools.cache
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except ValueError:  # written in C: its positional arguments come as they are
+        return []
 
 
 Array.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]

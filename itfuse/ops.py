@@ -28,16 +28,24 @@ import numpy as np
 
 from itfuse import dtypes, reference
 from itfuse.errors import DTypeError
-from itfuse.rows import arithmetic_cpp, complex_cpp, composites, elementwise, order, statistics
+from itfuse.rows import (
+    arithmetic_cpp,
+    complex_cpp,
+    composites,
+    elementwise,
+    folds,
+    order,
+    statistics,
+)
 from itfuse.rows.op import (
     COMBINE,
     COMPOSITE,
     ELEMENTWISE,
-    FOLD,
     INDEX,
     LEAF,
     PLACE,
     REDUCTION,
+    SELECTION,
     STATISTIC,
     TERMINAL,
     Op,
@@ -69,6 +77,18 @@ def _negative_power(x: Any, y: Any) -> str:
     return ""
 
 
+def _power(F: Any, x: Any, y: Any) -> Any:
+    # NumPy's `**` (not np.power) takes cheap exponents by cheaper means, with other roundings.
+    if type(y) in (int, float) and hasattr(x, "dtype"):
+        inexact = dtypes.kind(x.dtype) in "fc"
+        if y == 2 and (inexact or type(y) is int):
+            return F.square(x)
+        cheap = {0.5: F.sqrt, -1: F.reciprocal, 1: F.positive}.get(y)
+        if cheap and inexact:
+            return cheap(x)
+    return F.power(x, y)
+
+
 # Leaves. `input` is an array; `scalar` a runtime value in the state block.
 INPUT = Op("input", 0, LEAF, "An array.")
 SCALAR = Op("scalar", 0, LEAF, "A runtime scalar.")
@@ -88,9 +108,11 @@ GATHER = Op("gather", 2, PLACE, "An array at computed places.")
 HISTOGRAM = Op("histogram", 2, TERMINAL, "Number, or sum of weights, of the elements at a place.")
 SORT = Op("sort", 1, TERMINAL, "Rows in order, or the order.")
 SEGMENTS = Op("segments", 2, TERMINAL, "A reduction of each segment of one axis.")
-RUNS = Op("runs", 1, TERMINAL, "Where runs of equal elements begin, behind their number.")
 SCATTER = Op("scatter", 3, TERMINAL, "An array with elements written at computed places.")
-TERMINALS = (HISTOGRAM, SORT, SEGMENTS, RUNS, SCATTER)
+TERMINALS = (HISTOGRAM, SORT, SEGMENTS, SCATTER)
+# Roots only, because their sizes are decided by data; `arg` is a plan.index.Choice.
+SELECT = Op("select", 2, SELECTION, "Elements of the last operand that a flag chooses.")
+COUNT = Op("count", 1, SELECTION, "How many elements each flag chooses.")
 
 # ---- arithmetic ------------------------------------------------------------------------------
 _elementwise("add", 2, "Sum.", np.add, {
@@ -125,13 +147,14 @@ _elementwise("power", 2, "First operand to the power of the second. An integer t
              np.power, {
     "f": "pow{s}({0}, {1})", "c": "itf_power({0}, {1})", "*": "itf_power({0}, {1})",
 }, symbol="**", dunder="pow", aliases=("pow",), ulp=9, ulp_c=1000, refuses=_negative_power,
+operator=_power,
 helper={"f": (), "c": (complex_cpp.EXP, complex_cpp.LOG, complex_cpp.POWER),
         "*": (arithmetic_cpp.POWER,)})  # fmt: skip
 _elementwise("negative", 1, "Minus the operand.", np.negative, {
     "f": "-{0}", "c": "-{0}", "*": "({T})(({W})0 - ({W}){0})",
 }, symbol="-", dunder="neg")  # fmt: skip
 _elementwise("positive", 1, "The operand itself.", np.positive, {"c": "{0}", "*": "{0}"},
-             symbol="+", dunder="pos")  # fmt: skip
+             symbol="+", dunder="pos", idle=True)  # fmt: skip
 _elementwise("absolute", 1, "Absolute value; the least integer wraps to itself.", np.absolute, {
     "f": "fabs{s}({0})", "c": "hypot{s}({0}.re, {0}.im)",
     "i": "{0} < 0 ? ({T})(({W})0 - ({W}){0}) : {0}", "*": "{0}",
@@ -172,7 +195,7 @@ for _name, _symbol, _dunder, _iu, _ui in (
     _elementwise(_name, 2, f"Whether `x1 {_symbol} x2`.", getattr(np, _name),
                  {"iu": _iu, "ui": _ui, "*": f"{{0}} {_symbol} {{1}}",
                   "c": f"{{0}} {_symbol} {{1}}"},
-                 symbol=_symbol, dunder=_dunder)  # fmt: skip
+                 symbol=_symbol, dunder=_dunder, compares=True)  # fmt: skip
 _elementwise("logical_and", 2, "Whether both are true.", np.logical_and,
              {"*": "{0} != 0 && {1} != 0", "c": "itf_true({0}) && itf_true({1})"})  # fmt: skip
 _elementwise("logical_or", 2, "Whether either is true.", np.logical_or,
@@ -200,7 +223,8 @@ _elementwise("bitwise_or", 2, "Bits set in either.", np.bitwise_or,
 _elementwise("bitwise_xor", 2, "Bits set in exactly one.", np.bitwise_xor,
              {"b": "{0} != {1}", "*": "({T})({0} ^ {1})"}, symbol="^", dunder="xor")  # fmt: skip
 _elementwise("invert", 1, "All bits flipped.", np.invert, {"b": "!{0}", "*": "({T})~{0}"},
-             symbol="~", dunder="invert", aliases=("bitwise_invert", "bitwise_not"))  # fmt: skip
+             symbol="~", dunder="invert", aliases=("bitwise_invert", "bitwise_not"),
+             undoes=True)  # fmt: skip
 # A shift by the width or more, or by a negative count, shifts everything out, as in NumPy.
 _elementwise("left_shift", 2, "Bits moved left; zero once all are shifted out.", np.left_shift, {
     "*": "(unsigned long long){1} < {bits} ? ({T})(({W}){0} << ({W}){1}) : ({T})0",
@@ -289,6 +313,18 @@ _elementwise("astype", 1, "Conversion to another dtype.", reference.astype,
                                "uint64")), "itf_bfloat_of((double){0})")},
              result=lambda x: ((x,), x))  # fmt: skip
 
+
+def _complex_result(re: Any, im: Any) -> tuple[tuple[Any, ...], Any]:
+    part = np.result_type(*(kind(0) if isinstance(kind, type) else kind for kind in (re, im)), "f4")
+    if part.kind == "c":
+        raise TypeError("its parts are real numbers")
+    return (part, part), np.result_type(part, "c8")
+
+
+_elementwise("complex", 2, "Complex number of a real and an imaginary part.",
+             reference.complex_of, {"ff->c": "{T}{{{0}, {1}}}"},
+             result=_complex_result)  # fmt: skip
+
 # ---- places ----------------------------------------------------------------------------------
 _INT64 = np.dtype(np.int64)
 # On the CPU an index out of bounds is an error. A device cannot raise: it stays inside the array.
@@ -307,28 +343,12 @@ for _op in order.ROWS:
 # ---- reductions ------------------------------------------------------------------------------
 
 
-def _least(dtype: np.dtype[Any]) -> Any:
-    if dtypes.kind(dtype) == "c":
-        return complex(-np.inf, -np.inf)
-    if dtypes.kind(dtype) == "f":
-        return -np.inf
-    return False if dtype.kind == "b" else np.iinfo(dtype).min
-
-
-def _greatest(dtype: np.dtype[Any]) -> Any:
-    if dtypes.kind(dtype) == "c":
-        return complex(np.inf, np.inf)
-    if dtypes.kind(dtype) == "f":
-        return np.inf
-    return True if dtype.kind == "b" else np.iinfo(dtype).max
-
-
 def _reduction(name: str, doc: str, numpy: np.ufunc, combine: str, **rest: Any) -> None:
-    _row(Op(name, 1, REDUCTION, doc, numpy=numpy, combine=combine, **rest))
+    _row(Op(name, 1, REDUCTION, doc, numpy=numpy, combine=combine, method=True, **rest))
 
 
 _reduction("sum", "Sum of all elements; small integers add up as 64-bit.", np.add, "add",
-           identity=lambda dtype: 0)  # fmt: skip
+           identity=lambda dtype: 0, takes_dtype=True)  # fmt: skip
 # What `prod` combines with: a product to which its identity is neutral, also beside infinities.
 _row(Op("product", 2, COMBINE, "Product of two parts.", numpy=np.multiply,
         numpy_c=reference.COMPLEX_PRODUCT, symbol="*", cpp={
@@ -340,11 +360,11 @@ __device__ __forceinline__ itf_complex<F> itf_product(itf_complex<F> a, itf_comp
 }
 """,)}))  # fmt: skip
 _reduction("prod", "Product of all elements; small integers multiply as 64-bit.", np.multiply,
-           "product", identity=lambda dtype: 1)  # fmt: skip
+           "product", identity=lambda dtype: 1, takes_dtype=True)  # fmt: skip
 _reduction("min", "Least element; NaN if any is.", np.minimum, "minimum",
-           identity=_greatest, of_nothing=False, aliases=("amin",))  # fmt: skip
+           identity=folds.greatest, of_nothing=False, aliases=("amin",))  # fmt: skip
 _reduction("max", "Greatest element; NaN if any is.", np.maximum, "maximum",
-           identity=_least, of_nothing=False, aliases=("amax",))  # fmt: skip
+           identity=folds.least, of_nothing=False, aliases=("amax",))  # fmt: skip
 _reduction("any", "Whether any element is true.", np.logical_or, "logical_or",
            identity=lambda dtype: False)  # fmt: skip
 _reduction("all", "Whether all elements are true.", np.logical_and, "logical_and",
@@ -358,66 +378,8 @@ def identity(combine: str, dtype: np.dtype[Any]) -> Any:
     return dtype.type(row.identity(dtype))
 
 
-# ---- folds: reductions whose accumulator has several fields --------------------------------------
-FOLDS: dict[str, Op] = {}
-
-
-def _fold(
-    name: str, doc: str, fields: Any, merge: Any, pick: int, *, cpp: str, helper: str
-) -> None:
-    FOLDS[name] = Op(name, 0, FOLD, doc, combine=name, fields=fields, merge=merge, pick=pick,
-                     cpp={"merge": cpp}, helper={"*": (helper,)},
-                     of_nothing=name not in ("argmax", "argmin"))  # fmt: skip
-
-
-_INT64 = np.dtype(np.int64)
-for _name, _sign, _worst in (("argmax", ">", _least), ("argmin", "<", _greatest)):
-    _fold(
-        _name, "Position of the first extreme element; the first NaN, if any is.",
-        lambda dtype, worst=_worst: (
-            (dtype, dtype.type(worst(dtype))), (_INT64, np.int64(np.iinfo(np.int64).max))
-        ),
-        getattr(reference, _name), 1, cpp=f"itf_{_name}({{a}}, {{b}})", helper=f"""
-// NaN before numbers, then the {'greater' if _sign == '>' else 'lesser'} value, then the earlier.
-template <typename T>
-__device__ __forceinline__ void itf_{_name}(T& value, long long& at, T other, long long there) {{
-  const bool nan = value != value, its = other != other;
-  const bool better = its ? !nan : !nan && other {_sign} value;
-  const bool equal = (nan && its) || other == value;
-  if (better || (equal && there < at)) {{
-    value = other;
-    at = there;
-  }}
-}}
-""")  # fmt: skip
-# Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
-# variances" (1979). An element is (x, 1, x - x), so that infinity and NaN give NaN.
-_fold(
-    "squared_deviations", "Sum of the squared differences from the mean.",
-    lambda dtype: ((dtype, dtype.type(0)), (dtype, dtype.type(0)), (dtype, dtype.type(0))),
-    reference.merge_moments, 2, cpp="itf_moments({a}, {b})", helper="""
-__device__ __forceinline__ float itf_moment(float a, float b, float c) {
-  return __fadd_rn(a, __fmul_rn(b, c));
-}
-__device__ __forceinline__ double itf_moment(double a, double b, double c) {
-  return __dadd_rn(a, __dmul_rn(b, c));
-}
-__device__ __forceinline__ float itf_share(float a, float b) { return __fdiv_rn(a, b); }
-__device__ __forceinline__ double itf_share(double a, double b) { return __ddiv_rn(a, b); }
-// Mean, count and squared deviations of two parts. A part without elements changes nothing.
-template <typename T>
-__device__ __forceinline__ void itf_moments(T& mean, T& count, T& squares, T other, T many, T its) {
-  const T all = itf_moment(count, many, T(1));
-  const T share = itf_share(many, all), apart = itf_moment(other, mean, T(-1));
-  const T both = itf_moment(mean, apart, share);
-  const T weight = itf_moment(T(0), count, share), square = itf_moment(T(0), apart, apart);
-  const T sum = itf_moment(itf_moment(squares, its, T(1)), square, weight);
-  const bool first = count == T(0), keep = many == T(0);
-  mean = keep ? mean : first ? other : both;
-  squares = keep ? squares : first ? its : sum;
-  count = all;
-}
-""")  # fmt: skip
+FOLDS: dict[str, Op] = folds.FOLDS
+"""Reductions whose accumulator has several fields."""
 
 
 def fields(combine: str, dtype: str) -> tuple[tuple[str, Any], ...]:
@@ -470,21 +432,44 @@ _composite("relu", 1, "maximum(x, 0).", lambda F, x: F.maximum(x, 0))
 _composite("sigmoid", 1, "1 / (1 + exp(-x)).",
            lambda F, x: F.divide(1, F.add(1, F.exp(F.negative(x)))),
            aliases=("expit",))  # fmt: skip
-_composite("clip", 3, "minimum(maximum(x, min), max); either bound may be None.", _clip)
-_composite("round", 1, "Rounded to `decimals` places, ties to even.", _round, aliases=("around",))
-_composite("mean", 1, "sum(x) over count; integers as float64.", statistics.mean)
+_composite(
+    "clip", 3, "minimum(maximum(x, min), max); either bound may be None.", _clip, method=True
+)
+_composite(
+    "round",
+    1,
+    "Rounded to `decimals` places, ties to even.",
+    _round,
+    aliases=("around",),
+    method=True,
+)
+_composite("mean", 1, "sum(x) over count; integers as float64.", statistics.mean, method=True)
 for _s in statistics.STATISTICS:
-    _row(Op(_s.name, _s.arity, STATISTIC, _s.doc, expand=_s.expand, aliases=_s.aliases))
+    _row(
+        Op(
+            _s.name,
+            _s.arity,
+            STATISTIC,
+            _s.doc,
+            expand=_s.expand,
+            aliases=_s.aliases,
+            method=_s.method,
+        )
+    )
 for _fields in composites.COMPOSITES:
     _composite(**_fields)
 
 BY_UFUNC: dict[Any, Op] = {
     op.asks: op
     for op in OPS.values()
-    if op.kind in (ELEMENTWISE, COMPOSITE) and op.asks and op.numpy in (None, op.asks)
+    if op.kind in (ELEMENTWISE, COMPOSITE)
+    and op.asks
+    and (op.numpy in (None, op.asks) or op.name == op.asks.__name__)
 }
 """The row that means a ufunc; NumPy has some twice (radians is deg2rad)."""
 for _op in list(BY_UFUNC.values()):
     for _name in _op.aliases:
         if isinstance(getattr(np, _name, None), np.ufunc):
             BY_UFUNC.setdefault(getattr(np, _name), _op)
+BY_NAME = {name: op for op in OPS.values() for name in (op.name, *op.aliases)}
+"""The row of a public name."""

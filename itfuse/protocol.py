@@ -148,7 +148,7 @@ def _array_function(x: Array, function: Any, types: Any, args: Any, kwargs: Any)
     """
     twins = _numpy_twins()
     if function in twins:
-        return call_as_numpy(function.__name__, twins[function], args, kwargs)
+        return call_as_numpy(function, twins[function], args, kwargs)
     if function in _LOOKS:
         looked = [one.compute() if isinstance(one, Array) else one for one in args]
         return function(*looked, **kwargs)
@@ -178,6 +178,7 @@ _LOOKS = (np.allclose, np.array_equal, np.array_equiv, np.array_repr, np.array_s
 def _numpy_twins() -> dict[Any, Any]:
     if not _TWINS:
         _TWINS.update({np.shape: _shape, np.ndim: _ndim, np.size: _size})
+        _TWINS[np.linalg.norm] = FUNCTIONS["norm"]
         for name, function in FUNCTIONS.items():
             twin = getattr(np, name, None)
             # NumPy's put writes in place, which an expression cannot do.

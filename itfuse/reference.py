@@ -101,6 +101,24 @@ class ComplexProduct(ComplexMultiply):
         return out
 
 
+def fmax(a: Array, b: Array, out: Array) -> Array:
+    """NumPy's `fmax`, whose sign of zero depends on the memory layout; here it is `maximum`'s."""
+    return _without_nan(np.maximum(a, b, out=out), a, b)
+
+
+def fmin(a: Array, b: Array, out: Array) -> Array:
+    """NumPy's `fmin`, with the zero that `minimum` takes."""
+    return _without_nan(np.minimum(a, b, out=out), a, b)
+
+
+def _without_nan(out: Array, a: Array, b: Array) -> Array:
+    """Replace NaN by the other operand."""
+    nan = np.isnan(out)
+    if nan.any():
+        np.copyto(out, np.where(np.isnan(b), a, b), where=nan)
+    return out
+
+
 COMPLEX_MULTIPLY = ComplexMultiply()
 COMPLEX_PRODUCT = ComplexProduct()
 
@@ -135,6 +153,12 @@ def from_sort_key(key: Array, out: Array) -> Array:
     key = np.asarray(key)
     sign = key.dtype.type(1 << (8 * key.itemsize - 1))
     out[...] = np.where(key & sign, key ^ sign, ~key).view(out.dtype)
+    return out
+
+
+def complex_of(re: Array, im: Array, out: Array) -> Array:
+    """Write a complex number of two parts."""
+    out.real, out.imag = re, im
     return out
 
 

@@ -15,7 +15,7 @@ from itfuse import dtypes, expr, wording
 from itfuse.array import Array, asarray, compute
 from itfuse.errors import DTypeError, ShapeError
 from itfuse.functions import FUNCTIONS as F
-from itfuse.ops import OPS, RUNS, SEGMENTS
+from itfuse.ops import OPS, SEGMENTS
 from itfuse.rows.op import REDUCTION
 from itfuse.terminals import flat, integers, known, lifted, terminal
 from itfuse.wording import Lazily
@@ -176,18 +176,11 @@ def segment_mean(x: Any, offsets: Any = None, **options: Any) -> Array:
 
 
 # ---- runs of equal elements ------------------------------------------------------------------
-def _starts(keys: Array, what: object) -> Any:
+def _starts(keys: Array) -> Any:
     """Return where runs of equal elements begin, on the device: how many there are is read."""
     index = F["arange"](keys.size)
     before = F["take"](keys, F["maximum"](index - 1, 0))
-    begins = (index == 0) | (keys != before)
-    size = keys.size + 1
-    found = terminal(
-        RUNS, [begins], [], keys.shape, np.int64, (size,), "runs({0})"
-    )  # fmt: skip
-    places: Any = found.compute()
-    count = int(places[0])
-    return places[1 : count + 1].copy()
+    return F["flatnonzero"]((index == 0) | (keys != before)).compute()
 
 
 def run_length_encode(x: Any) -> tuple[Any, Any]:
@@ -212,10 +205,9 @@ def run_length_encode(x: Any) -> tuple[Any, Any]:
     (array([7, 2, 7]), array([3, 2, 1]))
     """
     keys = flat(x)
-    what = Lazily(lambda: f"run_length_encode({wording.text(keys._node)})")
     if keys.size == 0:
         return keys.compute(), F["zeros"](0, dtype=np.int64).compute()
-    starts = asarray(_starts(keys, what))
+    starts = asarray(_starts(keys))
     ends = _ends(starts, keys.size)
     return compute(F["take"](keys, starts), ends - starts)  # type: ignore[no-any-return]
 
@@ -269,7 +261,7 @@ def reduce_by_key(keys: Any, values: Any, op: str = "sum") -> tuple[Any, Any]:
     if keys.size == 0:
         nothing = segment_reduce(values, op, np.zeros(1, np.int64))
         return compute(keys, nothing)  # type: ignore[no-any-return]
-    starts = asarray(_starts(keys, what))
+    starts = asarray(_starts(keys))
     offsets = F["concat"]([starts, F["full"](1, keys.size, dtype=np.int64)])
     results = segment_reduce(values, op, offsets)
     return compute(F["take"](keys, starts), results)  # type: ignore[no-any-return]

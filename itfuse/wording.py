@@ -13,7 +13,7 @@ import numpy as np
 
 from itfuse.form import Fields
 from itfuse.ops import CONSTANT, INPUT, IOTA, OPS, POSITION, SCALAR
-from itfuse.rows.op import INDEX, PLACE, TERMINAL, Op
+from itfuse.rows.op import INDEX, PLACE, SELECTION, TERMINAL, Op
 
 if TYPE_CHECKING:
     from itfuse.expr import Node
@@ -80,6 +80,9 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
             parts = parts or [_bare_text(written[src]) for src in node.srcs]
             line = node.arg.label.format(*parts)
             written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
+        elif node.op.kind == SELECTION:
+            line = _selection_text(node, [written[src] for src in node.srcs])
+            written[node] = line if len(line) <= limit else f"{node.op.name}(...)"
         else:
             parts = [written[src] for src in node.srcs]
             line = call_of(node.op, parts, node.dtype.name, node)
@@ -99,6 +102,14 @@ def _place_text(node: Node, parts: list[str]) -> str:
     if node.op.name == "reshape":
         return f"reshape({parts[0]}, {node.shape})"
     return f"{parts[0]}[...]" if parts else f"{node.op.name}({node.shape})"
+
+
+def _selection_text(node: Node, parts: list[str]) -> str:
+    label = node.arg.label
+    indexed = label.startswith("{")  # values[flags]: only the values keep their parentheses
+    last = len(parts) - 1
+    bare = [p if indexed and at == last else _bare_text(p) for at, p in enumerate(parts)]
+    return str(label).format(*bare)
 
 
 def _bare_text(part: str) -> str:

@@ -161,6 +161,42 @@ def test_every_statistic_of_every_dtype(dtype: str) -> None:
             assert close, (row.name, axis, got, want)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64"])
+def test_nan_is_left_out_of_every_dtype(dtype: str) -> None:
+    x = np.arange(1, 13).reshape(3, 4).astype(DTYPES[dtype].numpy)
+    x[1, 2] = x[:, 0] = np.nan
+    for name in ("nansum", "nanmean", "nanmin", "nanmax", "nanargmin", "nanargmax"):
+        for axis in (1, None):
+            if dtype == "bfloat16":
+                want = getattr(np, name)(x.astype("f4"), axis)
+            else:
+                want = getattr(np, name)(x, axis)
+            got = getattr(itf, name)(x, axis).compute()
+            np.testing.assert_array_equal(got.astype("c16"), np.asarray(want, "c16"), name)
+
+
+def test_float16_rows_beyond_its_largest_number() -> None:
+    x = np.array([300, -400] * 8, "f2")
+    wide = itf.asarray(x).astype("f4")
+    for name in ("layernorm", "rmsnorm", "standardize", "normalize"):
+        function = getattr(itf, name)
+        assert_same(function(x).compute(), function(wide).astype("f2").compute())
+    many = np.full(70_000, 0.5, "f2")
+    assert itf.nanmean(many).compute() == 0.5
+    assert_same(itf.softmax(many).compute(), np.full_like(many, 1 / 70_000))
+    with pytest.raises(itf.DTypeError, match="real numbers only"):
+        itf.logsumexp(np.ones(3, "c8"))
+    with pytest.raises(itf.AxisError, match=r"layernorm\(a\): axis 7"):
+        itf.layernorm(x, axis=7)
+
+
+def test_complex_nan_to_num_keeps_its_parts() -> None:
+    x = np.array([1, -0.0, np.inf, np.nan]) + 1j * np.array([np.inf, -0.0, np.nan, -np.inf])
+    x.real[0] = 1
+    got, want = itf.nan_to_num(x, posinf=np.inf).compute(), np.nan_to_num(x, posinf=np.inf)
+    assert got.tobytes() == want.tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_rows_of_complex_numbers(dtype: str) -> None:
     rng = np.random.default_rng(5)

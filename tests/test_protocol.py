@@ -117,8 +117,8 @@ def test_numpys_functions_stay_lazy() -> None:
         assert_same(got.compute(), np.asarray(want))
     assert np.shape(x) == (4, 6) and np.ndim(x) == 2 and np.size(x) == 24 and np.size(x, 0) == 4
     assert np.allclose(x, X) and np.array_equal(x * 2, X * 2)
-    with pytest.raises(itf.Unsupported, match=r"numpy\.norm"):
-        np.linalg.norm(x)
+    with pytest.raises(itf.Unsupported, match=r"numpy\.inv"):
+        np.linalg.inv(x)
 
 
 def test_array_api_namespace() -> None:
@@ -129,7 +129,7 @@ def test_array_api_namespace() -> None:
         x.__array_namespace__(api_version="2099.12")
     info = xp.__array_namespace_info__()
     assert info.default_device() in info.devices() and "cpu" in info.devices()
-    assert info.capabilities()["boolean indexing"] is False
+    assert info.capabilities()["boolean indexing"] is True
     assert info.dtypes(kind="unsigned integer").keys() == {"uint8", "uint16", "uint32", "uint64"}
     assert info.default_dtypes()["real floating"] == xp.float64
     assert xp.zeros(3, dtype=xp.float32).dtype == xp.float32 == np.dtype("float32")

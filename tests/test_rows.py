@@ -187,6 +187,19 @@ def test_row_programs_of_long_rows() -> None:
 
 
 @host
+def test_accumulators_beyond_shared_memory() -> None:
+    y = itf.asarray(random((70, 40), "float64", 3))
+    many = tuple((y * float(k)).var(0) for k in range(1, 11))
+    check([("columns", many, 0.0), ("rows", tuple((y * k).var(1) for k in range(1, 11)), 0.0)])
+    nvrtc.require()
+    wide = itf.spec((16_384, 512), "float64")
+    for axis in (0, 1):
+        plan = plan_for("tile", *((wide * float(k)).var(axis) for k in range(1, 11)))
+        source = lower_tile(plan.stages[0], "many", aligned=True).source
+        nvrtc.compile_cubin(source, "sm_80")  # which refuses what does not fit
+
+
+@host
 def test_layouts_broadcasts_and_carried_values() -> None:
     x = random((6, 7, 40), "float32", 1)
     row, column = random((40,), "float32", 2), random((7, 1), "float32", 3)

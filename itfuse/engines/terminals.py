@@ -1,4 +1,4 @@
-"""Terminals in NumPy: what histograms, sorts, segments, runs and scattered writes mean.
+"""Terminals in NumPy: what histograms, sorts, segments and scattered writes mean.
 
 Fused operands are evaluated in blocks, in order where the order decides the bits. What a sort
 orders lies in memory already.
@@ -190,16 +190,6 @@ def _segments(stage: Stage, walk: Walk, out: Any) -> None:
             out[at] = partial
 
 
-def _runs(stage: Stage, walk: Walk, out: Any) -> None:
-    """Write how many flags hold, then their places."""
-    count = 0
-    for start, (flags,) in walk.in_order():
-        places = np.flatnonzero(flags)
-        out[count + 1 : count + 1 + places.size] = places + start
-        count += places.size
-    out[0] = count
-
-
 _AT = {"add": np.add, "min": np.minimum, "max": np.maximum}
 
 
@@ -226,7 +216,6 @@ _RUN: dict[str, Callable[..., None]] = {
     "histogram": _histogram,
     "sort": _sort,
     "segments": _segments,
-    "runs": _runs,
     "scatter": _scatter,
 }
 

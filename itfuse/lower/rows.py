@@ -22,6 +22,7 @@ def exchange(stage: Stage) -> str:
 
 
 PIECE = f"""\
+template <typename T> __device__ __forceinline__ T zero() {{ return T{{}}; }}
 // Loads {LANES} elements of a row that are side by side, of which `left` are there.
 template <typename T>
 __device__ __forceinline__ void piece(Vec<T, {LANES}>& to, const T* from, long long left) {{
@@ -175,7 +176,7 @@ def load_piece(stage: Stage, slot: int, to: str, j: str, left: str) -> str:
         return f"    piece({to}, b{slot} + {j}, {left});\n"
     there = value(stage, slot, f"b{slot}", step_offset(stage, slot, f"{j} + w"))
     # A number of the index may be where to read: where no element is, it is the row's first.
-    nothing = f"b{slot}" if stage.inputs[slot].layout == "index" else f"{cpp}{{}}"
+    nothing = f"b{slot}" if stage.inputs[slot].layout == "index" else f"zero<{cpp}>()"
     return (
         f"#pragma unroll\n    for (int w = 0; w < {LANES}; ++w) {{\n"
         f"      {to}.at[w] = w < {left} ? {there} : {nothing};\n    }}\n"

@@ -29,6 +29,7 @@ from itfuse.lower.rows import (
     row_state,
     value,
 )
+from itfuse.lower.staged import SHARED
 from itfuse.lower.tile import Needs, TileKernel, access
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS, WARP, leaf
 from itfuse.plan.stages import Stage, fields
@@ -119,6 +120,7 @@ def lower_columns(stage: Stage, name: str, aligned: bool) -> TileKernel:
         f"constexpr int V = {shape.vector}, PARTS = {shape.parts}, ACROSS = {shape.across};\n",
         f"constexpr int LEAVES = {shape.leaves};\nstruct Row {{\n  Item0 at[V];\n}};\n",
         _COMBINE,
+        _parts_tree(stage, shape),
         _quad(stage, aligned),
         _KERNEL_HEAD.replace("SYMBOL", symbol).replace("BLOCKS", _blocks(stage)),
         _KERNEL,
@@ -181,65 +183,78 @@ _KERNEL_HEAD = f"""\
 extern "C" __global__ void __launch_bounds__({THREADS}, BLOCKS) SYMBOL(const State s) {{
 """
 
-_COMBINE = f"""\
-__device__ __forceinline__ Row combine(const Row& a, const Row& b) {{
+_COMBINE = """\
+__device__ __forceinline__ Row combine(const Row& a, const Row& b) {
   Row r;
 #pragma unroll
   for (int v = 0; v < V; ++v) r.at[v] = combine(a.at[v], b.at[v]);
   return r;
-}}
-__device__ __forceinline__ Row nothing() {{
+}
+__device__ __forceinline__ Row nothing() {
   Row r;
 #pragma unroll
   for (int v = 0; v < V; ++v) r.at[v] = identity0();
   return r;
-}}
+}
 // Combines what `one(t)` gives for the threads t of a warp in its tree, depth first: of 32, 0 with
 // 16, 8 with 24, those two, 4 with 20, and so on. Results wait in one place for each level.
-template <typename F> __device__ __forceinline__ Row warp_tree(int count, F one) {{
+template <typename F> __device__ __forceinline__ Row warp_tree(int count, F one) {
   Row waits[5], a = nothing();
 #pragma unroll
   for (int level = 0; level < 5; ++level) waits[level] = nothing();
   int levels = 0;
   while (1 << levels < count) ++levels;
-  for (int n = 0; n < 1 << levels; ++n) {{
+  for (int n = 0; n < 1 << levels; ++n) {
     const int turned = (n & 1) << 4 | (n & 2) << 2 | (n & 4) | (n & 8) >> 2 | (n & 16) >> 4;
     const int t = turned >> (5 - levels);
     a = t < count ? one(t) : nothing();
     bool go = true;
 #pragma unroll
-    for (int level = 0; level < 5; ++level) {{
-      if (go) {{
-        if (n >> level & 1) {{
+    for (int level = 0; level < 5; ++level) {
+      if (go) {
+        if (n >> level & 1) {
           a = combine(waits[level], a);
-        }} else {{
+        } else {
           waits[level] = a;
           go = false;
-        }}
-      }}
-    }}
-  }}
+        }
+      }
+    }
+  }
   return a;
-}}
-// Combines the parts of each column; the result is that of the threads of part 0.
-__device__ __forceinline__ Row parts_tree(Row a) {{
-  if (PARTS == 1) return a;
-  __shared__ Item0 of_part[V][{THREADS}];
-#pragma unroll
-  for (int apart = PARTS / 2; apart > 0; apart /= 2) {{
-    __syncthreads();
-#pragma unroll
-    for (int v = 0; v < V; ++v) of_part[v][threadIdx.x] = a.at[v];
-    __syncthreads();
-    Row b;
-    const int other = threadIdx.x + apart * ACROSS;
-#pragma unroll
-    for (int v = 0; v < V; ++v) b.at[v] = of_part[v][other < {THREADS} ? other : 0];
-    a = combine(a, b);
-  }}
-  return a;
-}}
+}
 """
+
+
+def _parts_tree(stage: Stage, shape: _Shape) -> str:
+    """Write how the threads that share a column combine their parts, through shared memory.
+
+    Field by field where whole accumulators would not fit there.
+    """
+    size = item_dtype(stage.combine).itemsize
+    moved = [("Item0", "")]
+    if size * shape.vector * THREADS > SHARED:
+        moved = [
+            (DTYPES[kind].cpp, f".r{at}") for at, (kind, _) in enumerate(fields(stage.combine))
+        ]
+        size = 16
+    lines = [
+        "// Combines the parts of each column; the result is that of the threads of part 0.\n",
+        "__device__ __forceinline__ Row parts_tree(Row a) {\n  if (PARTS == 1) return a;\n",
+        f"  __shared__ __align__(16) unsigned char room[V * {THREADS} * {size}];\n",
+        "#pragma unroll\n  for (int apart = PARTS / 2; apart > 0; apart /= 2) {\n",
+        f"    Row b;\n    const int other = (threadIdx.x + apart * ACROSS) % {THREADS};\n",
+    ]
+    for kind, member in moved:
+        lines += [
+            f"    {{\n      auto* const of_part = reinterpret_cast<{kind}(*)[{THREADS}]>(room);\n",
+            "      __syncthreads();\n#pragma unroll\n",
+            f"      for (int v = 0; v < V; ++v) of_part[v][threadIdx.x] = a.at[v]{member};\n",
+            "      __syncthreads();\n#pragma unroll\n",
+            f"      for (int v = 0; v < V; ++v) b.at[v]{member} = of_part[v][other];\n    }}\n",
+        ]
+    return "".join([*lines, "    a = combine(a, b);\n  }\n  return a;\n}\n"])
+
 
 _WALK = f"""\
   Row a = nothing();

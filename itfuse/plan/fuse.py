@@ -16,12 +16,12 @@ import numpy as np
 
 from itfuse.dtypes import accumulator
 from itfuse.expr import Node, Shape
-from itfuse.ops import INPUT, OPS, RESHAPE, SEGMENTS
+from itfuse.ops import COUNT, INPUT, OPS, RESHAPE, SEGMENTS
 from itfuse.plan.index import contiguous_strides, grouped, inner_step
 from itfuse.plan.late import Group, When, timetable
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage, fields
 from itfuse.plan.write import Inputs, Spot, Writer
-from itfuse.rows.op import TERMINAL
+from itfuse.rows.op import SELECTION, TERMINAL
 from itfuse.wording import leaf_names, text, toposort
 
 
@@ -33,6 +33,7 @@ class _Pass:
     time: int
     shape: Shape
     group: Group | None
+    flags: tuple[Node, ...] = ()  # of a selection
     members: list[Node] = field(default_factory=list)
     tokens: set[Node] = field(default_factory=set)
 
@@ -164,7 +165,7 @@ def _inputs(tokens: set[Node]) -> set[Node]:
 def _collect(
     order: list[Node], roots: tuple[Node, ...], late: _Late, notes: list[Note], start: int
 ) -> list[_Pass]:
-    wanted: list[tuple[str, Node, Shape, Group | None]] = []
+    wanted: list[tuple[str, Node, Shape, Group | None]] = []  # primitive, member, domain, rows
     for node in order:
         if node.op.reduces:
             group = late.when[node].group
@@ -174,6 +175,9 @@ def _collect(
         if root.op.kind == TERMINAL:
             wanted.append((root.op.name, root, root.arg.domain, None))
         elif root not in late:
+            if root.op.kind == SELECTION:
+                wanted.append(("select", root, root.arg.domain, None))
+                continue
             group = late.when[root].group
             shape = root.srcs[0].shape if root.op is RESHAPE else root.shape
             wanted.append(("transform" if group is None else "rows", root, shape, group))
@@ -182,10 +186,11 @@ def _collect(
     for primitive, member, shape, group in wanted:
         when = late.when[member]
         tokens = _tokens(member, when, late)
-        kind = (primitive, when.time, group or shape)
-        same = [p for p in passes if (p.primitive, p.time, p.group or p.shape) == kind]
+        flags = _flags(member)
+        kind = (primitive, when.time, group or shape, flags)
+        same = [p for p in passes if (p.primitive, p.time, p.group or p.shape, p.flags) == kind]
         bare = not _inputs(tokens)
-        joined = [p for p in same if p.tokens & tokens or (bare and not _inputs(p.tokens))]
+        joined = [p for p in same if p.tokens & tokens or flags or (bare and not _inputs(p.tokens))]
         if joined:
             first, *others = joined
             for other in others:  # this member connects passes that had nothing in common
@@ -193,7 +198,7 @@ def _collect(
                 first.tokens |= other.tokens
                 passes.remove(other)
         else:
-            first = _Pass(primitive, when.time, group.domain if group else shape, group)
+            first = _Pass(primitive, when.time, group.domain if group else shape, group, flags)
             passes.append(first)
         first.members.append(member)
         first.tokens |= tokens
@@ -202,6 +207,11 @@ def _collect(
     passes.sort(key=lambda p: (p.time, p.primitive == "rows"))
     _explain_separate(passes, notes, start)
     return passes
+
+
+def _flags(member: Node) -> tuple[Node, ...]:
+    """Return what a selection chooses by; nothing for other nodes."""
+    return member.srcs[: member.arg.flags] if member.op.kind == SELECTION else ()
 
 
 def _explain_separate(passes: list[_Pass], notes: list[Note], start: int) -> None:
@@ -220,6 +230,8 @@ def _explain_separate(passes: list[_Pass], notes: list[Note], start: int) -> Non
             elif first.primitive == second.primitive and first.group and second.group:
                 why = f"one reduces axes {first.group.axes}, the other {second.group.axes}"
                 notes.append(Note("different-axes", pair + why))
+            elif first.primitive == second.primitive:
+                notes.append(Note("different-flags", pair + "they select by different conditions"))
             else:
                 why = (
                     f"a {first.primitive} and a {second.primitive} are different device algorithms"
@@ -303,6 +315,14 @@ def _build(
     writer = Writer(inputs, earlier)
     if outputs[0].op.kind == TERMINAL:
         return _terminal(outputs[0], inputs, writer, written)
+    if one.primitive == "select":
+        chosen = [node.srcs[-1] for node in outputs if node.op is not COUNT]
+        element = writer.program([writer.write(node) for node in (*one.flags, *chosen)])
+        parts = tuple(-1 if node.op is COUNT else node.arg.part for node in outputs)
+        frozen, dims, *_ = inputs.freeze()
+        return Stage(
+            "select", element, (), None, frozen, written, one.shape, dims, parts=parts
+        )  # fmt: skip
     if one.primitive == "transform":
         element = writer.program([writer.write(node) for node in outputs])
         maps = []

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from itfuse.config import setting
 from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
@@ -41,6 +43,19 @@ class Strategy:
     refuses: Callable[[Stage], str]
     why: str
     warns: Callable[[Stage], str] = lambda stage: ""
+
+
+def _not_a_filter(stage: Stage) -> str:
+    """Say why a selection is not of one array's own elements by a function of each."""
+    if stage.flags != 1 or sum(part >= 0 for part in stage.parts) != 1:
+        return "cuda.compute selects one array by one condition"
+    value = stage.element.instrs[stage.element.results[1]]
+    arrays = [at for at, i in enumerate(stage.inputs) if i.layout != "fixed"]
+    if value.op != "load" or arrays != [value.slot]:
+        return "cuda.compute selects elements of one array by a function of each"
+    if stage.inputs[value.slot].layout != "linear":
+        return "its input is not contiguous"
+    return ""
 
 
 def _never(stage: Stage) -> str:
@@ -86,6 +101,20 @@ def _weights_in_order(stage: Stage) -> str:
     return ""
 
 
+SELECTED_BYTES = 128
+"""Bytes of all values of an element that a selection's kernel keeps on chip."""
+
+
+def _selects_much(stage: Stage) -> str:
+    count = selected_bytes(stage)
+    if count > SELECTED_BYTES:
+        return (
+            f"the values of an element have {count} bytes and its kernel keeps {SELECTED_BYTES} on "
+            "chip; compute some of the results at a time"
+        )
+    return ""
+
+
 def _in_any_order(stage: Stage) -> str:
     """Say what the order of atomic operations changes."""
     assert stage.how is not None
@@ -122,8 +151,10 @@ def _few_segments(stage: Stage) -> str:
     return ""
 
 
-def _no_runs(stage: Stage) -> str:
-    return "runs are found on the CPU only; use .get() and NumPy's arrays, or cupy.flatnonzero"
+def selected_bytes(stage: Stage) -> int:
+    """Return the bytes of all values that a `select` takes of an element."""
+    pairs = zip(stage.outputs, stage.parts, strict=True)
+    return sum(np.dtype(output.dtype).itemsize for output, part in pairs if part >= 0)
 
 
 # fmt: off
@@ -154,12 +185,15 @@ STRATEGIES: tuple[Strategy, ...] = (
              "CUB's radix sort of one row, its segmented sort of several"),
     Strategy("cub.iterator", "cuda", "segments", _few_segments,
              "CUB's segmented reduction of a TransformIterator"),
-    Strategy("tile", "cuda", "runs", _no_runs, "not there"),
     Strategy("blocks", "cpu", "histogram", _never, "cache-sized blocks of NumPy, weights in order"),
     Strategy("blocks", "cpu", "sort", _never, "NumPy's stable sort of rows"),
     Strategy("blocks", "cpu", "segments", _never, "cache-sized blocks of NumPy, merged in order"),
-    Strategy("blocks", "cpu", "runs", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "scatter", _never, "cache-sized blocks of NumPy, in order"),
+    Strategy("tile", "cuda", "select", _selects_much,
+             "one launch that keeps the order: blocks learn from each other where to write"),
+    Strategy("cub.pointers", "cuda", "select", _not_a_filter,
+             "elements of one contiguous array by a function of each, to compare"),
+    Strategy("blocks", "cpu", "select", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "rows", _never, "blocks of whole rows of NumPy"),
     Strategy("blocks", "cpu", "columns", _never, "blocks of whole rows of NumPy"),
 )
@@ -194,15 +228,12 @@ def choose(stage: Stage, number: int, engine: str, wish: str) -> tuple[Stage, li
             continue
         why_not = row.refuses(stage)
         if not why_not:
-            notes = [Note("strategy", f"pass {number + 1}: {reason}") for reason in reasons]
+            notes = [Note("strategy", f"pass {number + 1}: {why}") for why in reasons]
             if warning := row.warns(stage):
                 notes.append(Note("determinism", f"pass {number + 1}: {warning}"))
             return replace(stage, strategy=row.name), notes
         reasons.append(f"not {row.name}: {why_not}")
-    if wish == "auto":
-        what = text(stage.outputs[0].node)
-        raise Unsupported(f"{what}: pass {number + 1} cannot run on {engine}: {'; '.join(reasons)}")
-    raise Unsupported(
-        f"strategy {wish!r} cannot run pass {number + 1} "
-        f"({'; '.join(reasons) or 'no such strategy here'}); use strategy='auto'"
-    )
+    what = ", ".join(text(output.node) for output in stage.outputs)
+    why = "; ".join(reasons) or f"a {stage.primitive} pass has no such strategy"
+    instead = "" if wish == "auto" else "; use strategy='auto'"
+    raise Unsupported(f"{what}: strategy {wish!r} cannot run it: {why}{instead}")

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from itfuse.expr import Node, rewrite
+from itfuse.ops import OPS
 
 
 def _cast_to_itself(node: Node) -> Node:
     """`astype` to the dtype that is there already."""
-    return node.srcs[0] if node.op.name == "astype" and node.dtype == node.srcs[0].dtype else node
+    return node.srcs[0] if node.op is OPS["astype"] and node.dtype == node.srcs[0].dtype else node
 
 
 def _positive(node: Node) -> Node:
     """`+x` is x."""
-    return node.srcs[0] if node.op.name == "positive" else node
+    return node.srcs[0] if node.op.idle else node
 
 
 def _double_invert(node: Node) -> Node:
     """`~~x` is x, for integers and bools alike."""
     src = node.srcs[0] if node.srcs else node
-    return src.srcs[0] if node.op.name == src.op.name == "invert" else node
+    return src.srcs[0] if node.op is src.op and node.op.undoes else node
 
 
 RULES: tuple[Callable[[Node], Node], ...] = (_cast_to_itself, _positive, _double_invert)

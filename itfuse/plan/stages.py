@@ -223,8 +223,8 @@ class Stage:
     Attributes
     ----------
     primitive : str
-        A row of plan/primitives.py: `transform`, `reduce`, `rows`, `columns`, or the name of a
-        terminal.
+        A row of plan/primitives.py: `transform`, `reduce`, `rows`, `columns`, `select`, or the name
+        of a terminal.
     element : Program
         The fused map before: inputs at an index -> values.
     combine : tuple of Combine
@@ -253,6 +253,10 @@ class Stage:
         element's results; the others are the inputs of layout `whole`.
     sides : tuple of int
         For a terminal: which of its results each output is.
+    parts : tuple of int
+        For `select`, for each output: which elements it takes (see `Choice.part`), or -1 for the
+        number of elements that each flag chooses. The element's results are the flags, then a value
+        for each output that takes elements.
     """
 
     primitive: str
@@ -270,6 +274,12 @@ class Stage:
     written: tuple[int, ...] = ()
     how: How | None = None
     sides: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
+
+    @property
+    def flags(self) -> int:
+        """Of a `select`: how many of the element's results are flags."""
+        return len(self.element.results) - sum(part >= 0 for part in self.parts)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -320,6 +330,7 @@ class Stage:
                 self.wide,
                 *((self.kept, self.before, self.written, self.size_class) if self.by_rows else ()),
                 *((self.how.fused, self.how.options, self.sides) if self.how else ()),
+                *self.parts,
             )
         )
 
@@ -391,7 +402,7 @@ class Stage:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of every output."""
+        """Bytes of every output; of a `select` the most that it can be."""
         return sum(o.bytes for o in self.outputs)
 
 
@@ -403,8 +414,9 @@ class Note:
     ----------
     reason : str
         A stable word for tests: `needs-result`, `no-common-input`, `different-domain`,
-        `different-axes`, `different-primitive`, `read-again`, `strategy`, `materialized` (a pass
-        that writes an operand which an algorithm needs in memory), `determinism`.
+        `different-axes`, `different-flags`, `different-primitive`, `read-again`, `strategy`,
+        `materialized` (a pass that writes an operand which an algorithm needs in memory),
+        `determinism`.
     text : str
         The sentence for people.
     """

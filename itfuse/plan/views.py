@@ -37,7 +37,7 @@ from itfuse.plan.index import (
     merge_axes,
     unravel,
 )
-from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE, TERMINAL
+from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE, SELECTION, TERMINAL
 from itfuse.wording import toposort
 
 Row = Form | Node
@@ -144,6 +144,15 @@ class _Resolver:
             srcs += root.srcs[how.fused :]
             how = replace(how, domain=index.domain)
             return make(root.op, tuple(srcs), root.dtype, root.shape, how)
+        if root.op.kind == SELECTION:
+            domain = root.arg.domain
+            index = self.whole(domain)
+            srcs = []
+            for src in root.srcs:
+                found = self.at(src, self._operand(index, domain, src.shape))
+                srcs.append(_filled(found, index.domain) if found.shape != () else found)
+            choice = replace(root.arg, domain=index.domain)
+            return make(root.op, tuple(srcs), root.dtype, root.shape, choice)
         if root.op is RESHAPE and root in self.by_rows:
             # The rows stay what they are; only the result has another shape.
             inner = root.srcs[0]

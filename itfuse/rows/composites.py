@@ -130,7 +130,7 @@ def nan_to_num(  # noqa: PLR0917 - NumPy's signature
         return F.positive(x) if x.dtype.kind != "b" else x
     if dtypes.kind(x.dtype) == "c":
         re, im = (nan_to_num(F, part(x), copy, nan, posinf, neginf) for part in (F.real, F.imag))
-        return F.add(re, F.multiply(im, 1j))
+        return F.complex(re, im)
     info = dtypes.finfo(x.dtype)
     high = float(info.max) if posinf is None else posinf
     low = float(info.min) if neginf is None else neginf

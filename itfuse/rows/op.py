@@ -12,6 +12,7 @@ ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite
 INDEX, PLACE, COMBINE = "index", "place", "combine"
 FOLD, STATISTIC = "fold", "statistic"
 TERMINAL = "terminal"
+SELECTION = "selection"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +50,20 @@ class Op:
         How an expression is printed, `a + b` or `-a`; a function call by default.
     dunder : str
         Python operator: `add` gives `__add__`, `__radd__` (binary) or `__neg__` (unary).
+    operator : callable, optional
+        `(F, x, y)` -> expression, where the Python operator is not quite the function.
+    method : bool
+        Whether arrays have it as a method, as NumPy's have.
     aliases : tuple of str
         Other public names (the Array API standard's).
+    compares : bool
+        Whether it compares, and so takes a Python integer by its exact value.
+    idle : bool
+        Whether its result is its operand.
+    undoes : bool
+        Whether it undoes itself.
+    takes_dtype : bool
+        For a reduction: whether `dtype=` says in which dtype it adds up.
     combine : str
         For a reduction: the row of the associative operator.
     identity : callable, optional
@@ -93,7 +106,13 @@ class Op:
     helper: dict[str, tuple[str, ...]] = field(default_factory=dict)
     symbol: str = ""
     dunder: str = ""
+    operator: Callable[..., Any] | None = None
+    method: bool = False
     aliases: tuple[str, ...] = ()
+    compares: bool = False
+    idle: bool = False
+    undoes: bool = False
+    takes_dtype: bool = False
     combine: str = ""
     identity: Callable[[np.dtype[Any]], Any] | None = None
     of_nothing: bool = True

@@ -6,6 +6,7 @@ the planner: what it does for `softmax` it does for any expression of that shape
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from itfuse.dtypes import accumulator, kind
-from itfuse.errors import ShapeError, Unsupported
+from itfuse.errors import DTypeError, ShapeError, Unsupported
 
 LONG = 1 << 13
 """Rows longer than this get their variance from one walk (Chan's merging). Shorter ones stay on
@@ -29,9 +30,10 @@ class Statistic:
     doc: str
     expand: Callable[..., Any]
     aliases: tuple[str, ...] = ()
+    method: bool = False
 
 
-def mean(F: Any, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False,
+def mean(F: Any, x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False,
          where: Any = None) -> Any:  # fmt: skip
     """Sum over count, in the dtype of the sum; integers as float64."""
     x = F.asarray(x)
@@ -53,17 +55,17 @@ def _count(F: Any, x: Any, axis: Any, keepdims: bool, where: Any, dtype: Any) ->
     return F.astype(F.sum(present, axis=axis, keepdims=keepdims), dtype)
 
 
-def var(F: Any, x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0,
-        keepdims: bool = False, where: Any = None) -> Any:  # fmt: skip
-    """Squared differences from the mean over count - ddof."""
+def var(F: Any, x: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0,
+        keepdims: bool = False, where: Any = None,
+        correction: float | None = None) -> Any:  # fmt: skip
+    """Squared differences from the mean over count - ddof; the standard calls it `correction`."""
+    ddof = ddof if correction is None else correction
     x = F.asarray(x)
     if dtype is not None or x.dtype.kind in "biu":
         x = F.astype(x, np.float64 if dtype is None else dtype)
     if kind(x.dtype) == "c":  # |z|^2 is the sum of the squares of its parts
-        re, im = (
-            var(F, part, axis, None, ddof, keepdims, where) for part in (F.real(x), F.imag(x))
-        )
-        return F.add(re, im)
+        over = {"axis": axis, "ddof": ddof, "keepdims": keepdims, "where": where}
+        return F.add(*(var(F, part, **over) for part in (F.real(x), F.imag(x))))
     parts = (x, 1, F.subtract(x, x))
     if where is not None:
         present = F.astype(F.not_equal(where, 0), x.dtype)
@@ -77,14 +79,16 @@ def var(F: Any, x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0,
     return F.divide(squares, F.maximum(F.subtract(count, ddof), 0))
 
 
-def std(F: Any, x: Any, axis: Any = None, dtype: Any = None, ddof: float = 0,
-        keepdims: bool = False, where: Any = None) -> Any:  # fmt: skip
+def std(F: Any, x: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0,
+        keepdims: bool = False, where: Any = None,
+        correction: float | None = None) -> Any:  # fmt: skip
     """Root of the variance."""
-    return F.sqrt(var(F, x, axis, dtype, ddof, keepdims, where))
+    ddof = ddof if correction is None else correction
+    return F.sqrt(var(F, x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))
 
 
 def _arg(name: str) -> Callable[..., Any]:
-    def find(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def find(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
         if axis is not None and not isinstance(axis, (int, np.integer)):
             raise TypeError(f"{name} takes one axis or None, not {axis!r}")
         return F.fold(name, (F.asarray(x), "position"), axis, keepdims)
@@ -93,59 +97,77 @@ def _arg(name: str) -> Callable[..., Any]:
 
 
 def _nanarg(name: str, worst: float) -> Callable[..., Any]:
-    def find(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return _arg(name)(F, _instead_of_nan(F, x, worst), axis, keepdims)
+    def find(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+        return _arg(name)(F, _instead_of_nan(F, x, worst), axis, keepdims=keepdims)
 
     return find
 
 
 def _instead_of_nan(F: Any, x: Any, value: float) -> Any:
     x = F.asarray(x)
-    return F.where(F.isnan(x), value, x) if x.dtype.kind == "f" else x
+    return F.where(F.isnan(x), value, x) if kind(x.dtype) in "fc" else x
 
 
-def ptp(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def ptp(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Greatest minus least."""
     return F.subtract(
         F.max(x, axis=axis, keepdims=keepdims), F.min(x, axis=axis, keepdims=keepdims)
     )
 
 
-def count_nonzero(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def count_nonzero(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """How many are not zero."""
     return F.sum(F.not_equal(x, 0), axis=axis, keepdims=keepdims)
 
 
-def nansum(F: Any, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+def nansum(F: Any, x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     """Sum of what is not NaN."""
     return F.sum(_instead_of_nan(F, x, 0), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
-def nanmean(F: Any, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+def nanmean(F: Any, x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     """Mean of what is not NaN."""
     x = F.asarray(x)
-    if x.dtype.kind != "f":
-        return mean(F, x, axis, dtype, keepdims)
-    total = nansum(F, x, axis, dtype, keepdims)
+    if kind(x.dtype) not in "fc":
+        return mean(F, x, axis, dtype, keepdims=keepdims)
+    result = x.dtype if dtype is None else np.dtype(dtype)
+    # In the dtype that adds up: float16 has no count beyond 65,504.
+    total = nansum(F, x, axis, accumulator(result.name), keepdims=keepdims)
     count = F.sum(F.logical_not(F.isnan(x)), axis=axis, keepdims=keepdims)
-    return F.divide(total, F.astype(count, total.dtype))
+    return F.astype(F.divide(total, F.astype(count, total.dtype)), result)
 
 
 def _nan_extreme(name: str, worst: float) -> Callable[..., Any]:
-    def find(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def find(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
         x = F.asarray(x)
         found = getattr(F, name)(_instead_of_nan(F, x, worst), axis=axis, keepdims=keepdims)
-        if x.dtype.kind != "f":
+        if kind(x.dtype) not in "fc":
             return found
         return F.where(F.all(F.isnan(x), axis=axis, keepdims=keepdims), float("nan"), found)
 
     return find
 
 
-def logsumexp(F: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def _wide(expand: Callable[..., Any]) -> Callable[..., Any]:
+    """Compute in the dtype in which `x` adds up, rounded once: float16 overflows at 65,504."""
+
+    @functools.wraps(expand)
+    def wide(F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        x = F.asarray(x)
+        within = accumulator(x.dtype.name)
+        if within == x.dtype.name:
+            return expand(F, x, *args, **kwargs)
+        return F.astype(expand(F, F.astype(x, within), *args, **kwargs), x.dtype)
+
+    return wide
+
+
+@_wide
+def logsumexp(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """log(sum(exp(x))), without overflow."""
-    x = F.asarray(x)
-    x = x if x.dtype.kind == "f" else F.astype(x, np.float64)
+    if kind(x.dtype) == "c":
+        raise DTypeError(f"logsumexp: the function is of real numbers only, not {x.dtype}")
+    x = x if kind(x.dtype) == "f" else F.astype(x, np.float64)
 
     def top(kept: bool) -> Any:
         found = F.max(x, axis=axis, keepdims=kept)
@@ -204,10 +226,12 @@ def vecdot(F: Any, x1: Any, x2: Any, axis: int = -1) -> Any:
     return F.sum(product, axis=axis, dtype=product.dtype)
 
 
-def average(F: Any, x: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Any:
+def average(
+    F: Any, x: Any, axis: Any = None, weights: Any = None, *, keepdims: bool = False
+) -> Any:
     """Weighted mean; 1-d weights go along the axis."""
     if weights is None:
-        return mean(F, x, axis, None, keepdims)
+        return mean(F, x, axis, keepdims=keepdims)
     x = F.asarray(x)
     axes = F.axes(x, axis)
     weights = weights if hasattr(weights, "shape") else np.asarray(weights)
@@ -229,6 +253,7 @@ def average(F: Any, x: Any, axis: Any = None, weights: Any = None, keepdims: boo
     return F.divide(F.sum(product, axis=axes, keepdims=keepdims), total)
 
 
+@_wide
 def softmax(F: Any, x: Any, axis: Any = -1) -> Any:
     """exp(x) over its sum, without overflow."""
     x = F.asarray(x)
@@ -236,6 +261,7 @@ def softmax(F: Any, x: Any, axis: Any = -1) -> Any:
     return F.divide(e, F.sum(e, axis=axis, keepdims=True))
 
 
+@_wide
 def log_softmax(F: Any, x: Any, axis: Any = -1) -> Any:
     """Logarithm of softmax, without overflow."""
     x = F.asarray(x)
@@ -253,6 +279,18 @@ def _centred(F: Any, x: Any, axis: Any, ddof: float = 0) -> tuple[Any, Any]:
     return apart, F.divide(squares, max(float(F.length(x, axis)) - ddof, 0.0))
 
 
+@_wide
+def _normal(F: Any, x: Any, axis: Any, eps: float) -> Any:
+    apart, spread = _centred(F, x, axis)
+    return F.divide(apart, F.sqrt(F.add(spread, eps)))
+
+
+@_wide
+def _of_unit_square(F: Any, x: Any, axis: Any, eps: float) -> Any:
+    square = mean(F, _squared(F, x), axis, keepdims=True)
+    return F.divide(x, F.sqrt(F.add(square, eps)))
+
+
 def _scaled(F: Any, x: Any, weight: Any, bias: Any) -> Any:
     x = x if weight is None else F.multiply(x, weight)
     return x if bias is None else F.add(x, bias)
@@ -261,22 +299,21 @@ def _scaled(F: Any, x: Any, weight: Any, bias: Any) -> Any:
 def layernorm(F: Any, x: Any, weight: Any = None, bias: Any = None, axis: Any = -1,
               eps: float = 1e-5) -> Any:  # fmt: skip
     """Mean 0 and variance 1 along the axis, then weight and bias."""
-    apart, spread = _centred(F, x, axis)
-    return _scaled(F, F.divide(apart, F.sqrt(F.add(spread, eps))), weight, bias)
+    return _scaled(F, _normal(F, x, axis, eps), weight, bias)
 
 
 def rmsnorm(F: Any, x: Any, weight: Any = None, axis: Any = -1, eps: float = 1e-5) -> Any:
     """Over the root of the mean square along the axis, then weight."""
-    x = F.asarray(x)
-    square = mean(F, _squared(F, x), axis, keepdims=True)
-    return _scaled(F, F.divide(x, F.sqrt(F.add(square, eps))), weight, None)
+    return _scaled(F, _of_unit_square(F, x, axis, eps), weight, None)
 
 
+@_wide
 def normalize(F: Any, x: Any, ord: Any = 2, axis: Any = -1, eps: float = 1e-12) -> Any:
     """Over the norm along the axis."""
     return F.divide(x, F.maximum(norm(F, x, ord, axis, keepdims=True), eps))
 
 
+@_wide
 def standardize(F: Any, x: Any, axis: Any = -1, ddof: float = 0) -> Any:
     """Mean 0 and standard deviation 1 along the axis."""
     apart, spread = _centred(F, x, axis, ddof)
@@ -284,10 +321,13 @@ def standardize(F: Any, x: Any, axis: Any = -1, ddof: float = 0) -> Any:
 
 
 STATISTICS: tuple[Statistic, ...] = (
-    Statistic("var", 1, "Variance, with `ddof`: merged by Chan's method in one pass.", var),
-    Statistic("std", 1, "Standard deviation, with `ddof`.", std),
-    Statistic("argmax", 1, "Position of the first greatest element, or NaN.", _arg("argmax")),
-    Statistic("argmin", 1, "Position of the first least element, or NaN.", _arg("argmin")),
+    Statistic("var", 1, "Variance, with `ddof`: merged by Chan's method in one pass.", var,
+              method=True),
+    Statistic("std", 1, "Standard deviation, with `ddof`.", std, method=True),
+    Statistic("argmax", 1, "Position of the first greatest element, or NaN.", _arg("argmax"),
+              method=True),
+    Statistic("argmin", 1, "Position of the first least element, or NaN.", _arg("argmin"),
+              method=True),
     Statistic("nanargmax", 1, "Position of the first greatest element that is not NaN; 0 if all "
               "are.", _nanarg("argmax", -np.inf)),
     Statistic("nanargmin", 1, "Position of the first least element that is not NaN; 0 if all are.",

@@ -32,7 +32,8 @@ GUARD = 64
 
 def plan_for(strategy: str, *expressions: Array, layouts: Layouts = ()) -> Plan:
     """Plan expressions over host or placeholder arrays as the cuda engine would."""
-    roots = tuple(one._node for one in expressions)
+    asked = [node for one in expressions for node in one._asked()[0]]
+    roots = tuple(dict.fromkeys(asked)) if len(asked) > len(expressions) else tuple(asked)
     return make_plan(roots, device="cuda:0", strategy=strategy, layouts=layouts)
 
 
@@ -134,7 +135,9 @@ class HostEngine:
         nbytes, counts = tile.scratch(stage)
         partial = np.empty(max(1, nbytes), "u1")
         finished = np.zeros(counts, "u4")
-        extra = (partial.ctypes.data, finished.ctypes.data) if tile.partial else ()
+        extra: tuple[int, ...] = ()
+        if tile.partial:
+            extra = (partial.ctypes.data, finished.ctypes.data)
         if stage.how is not None:  # what the engine puts into the output first
             extra = (outputs[0].size,)
             before = operands[-1] if stage.primitive == "scatter" else np.zeros_like(outputs[0])
@@ -151,6 +154,10 @@ class HostEngine:
                 np.ndarray(before.shape, before.dtype, rooms[0], starts[0])[...] = before
             tile = variants[0] if variants[0].fits(stage, raw, places) else variants[1]
             self.ran[tile.needs is not None] += 1
+            if tile.zeroed is not None:
+                status = np.zeros(tile.zeroed(stage) + GUARD, "u1")
+                status[-GUARD:] = fill
+                extra = (status.ctypes.data,)
             state = tile.state.pack(stage, raw, places, extra)
             # A reduction's grid may be smaller than its leaves are many.
             spans = tile.spans(stage)
@@ -158,7 +165,12 @@ class HostEngine:
             self.library.launch(tile.symbol, state, grid, tile.block)
             if finished.any():
                 raise HostError(f"{tile.symbol} leaves its count at {finished.max()}")
-            for room, start, out in zip(rooms, starts, outputs, strict=True):
+            if tile.zeroed is not None and (status[-GUARD:] != fill).any():
+                raise HostError(f"{tile.symbol} writes behind its status")
+            counts = _counts(stage, rooms, starts)
+            for room, start, out, count in zip(rooms, starts, outputs, counts, strict=True):
+                if count is not None:  # what lies behind the elements chosen is nobody's
+                    out = out[:count]  # noqa: PLW2901
                 placed = np.ndarray(out.shape, out.dtype, room, start, out.strides)
                 got = placed.copy()
                 bytes_of = np.ndarray((*out.shape, out.itemsize), "u1", room, start,
@@ -188,6 +200,16 @@ def as_cub_sorts(stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
     order = (length - 1 - order)[..., ::-1] if descending else order
     for out, side in zip(outputs, stage.sides, strict=True):
         out[...] = np.take_along_axis(beside[0] if side else keys, order, -1)
+
+
+def _counts(stage: Stage, rooms: list[Any], starts: list[int]) -> list[int | None]:
+    """Return how many elements each output of a selection got; None for whole arrays."""
+    if stage.primitive != "select":
+        return [None] * len(rooms)
+    at = stage.parts.index(-1)
+    flags = np.ndarray(stage.flags, "i8", rooms[at], starts[at]).tolist()
+    parts = [*flags, stage.size - sum(flags)]
+    return [None if part < 0 else parts[part] for part in stage.parts]
 
 
 def _span(out: Any) -> tuple[int, int]:

@@ -1,0 +1,91 @@
+"""Reductions whose accumulator has several fields, and the neutral elements of the extremes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from itfuse import dtypes, reference
+from itfuse.rows.op import FOLD, Op
+
+
+def least(dtype: np.dtype[Any]) -> Any:
+    """Return what is below every value of a dtype."""
+    if dtypes.kind(dtype) == "c":
+        return complex(-np.inf, -np.inf)
+    if dtypes.kind(dtype) == "f":
+        return -np.inf
+    return False if dtype.kind == "b" else np.iinfo(dtype).min
+
+
+def greatest(dtype: np.dtype[Any]) -> Any:
+    """Return what is above every value of a dtype."""
+    if dtypes.kind(dtype) == "c":
+        return complex(np.inf, np.inf)
+    if dtypes.kind(dtype) == "f":
+        return np.inf
+    return True if dtype.kind == "b" else np.iinfo(dtype).max
+
+
+FOLDS: dict[str, Op] = {}
+
+
+def _fold(
+    name: str, doc: str, fields: Any, merge: Any, pick: int, *, cpp: str, helper: str,
+    of_nothing: bool = True,
+) -> None:  # fmt: skip
+    FOLDS[name] = Op(name, 0, FOLD, doc, combine=name, fields=fields, merge=merge, pick=pick,
+                     cpp={"merge": cpp}, helper={"*": (helper,)},
+                     of_nothing=of_nothing)  # fmt: skip
+
+
+_INT64 = np.dtype(np.int64)
+for _name, _sign, _worst in (("argmax", ">", least), ("argmin", "<", greatest)):
+    _fold(
+        _name, "Position of the first extreme element; the first NaN, if any is.",
+        lambda dtype, worst=_worst: (
+            (dtype, dtype.type(worst(dtype))), (_INT64, np.int64(np.iinfo(np.int64).max))
+        ),
+        getattr(reference, _name), 1, of_nothing=False,
+        cpp=f"itf_{_name}({{a}}, {{b}})", helper=f"""
+// NaN before numbers, then the {'greater' if _sign == '>' else 'lesser'} value, then the earlier.
+template <typename T>
+__device__ __forceinline__ void itf_{_name}(T& value, long long& at, T other, long long there) {{
+  const bool nan = value != value, its = other != other;
+  const bool better = its ? !nan : !nan && other {_sign} value;
+  const bool equal = (nan && its) || other == value;
+  if (better || (equal && there < at)) {{
+    value = other;
+    at = there;
+  }}
+}}
+""")  # fmt: skip
+# Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+# variances" (1979). An element is (x, 1, x - x), so that infinity and NaN give NaN.
+_fold(
+    "squared_deviations", "Sum of the squared differences from the mean.",
+    lambda dtype: ((dtype, dtype.type(0)), (dtype, dtype.type(0)), (dtype, dtype.type(0))),
+    reference.merge_moments, 2, cpp="itf_moments({a}, {b})", helper="""
+__device__ __forceinline__ float itf_moment(float a, float b, float c) {
+  return __fadd_rn(a, __fmul_rn(b, c));
+}
+__device__ __forceinline__ double itf_moment(double a, double b, double c) {
+  return __dadd_rn(a, __dmul_rn(b, c));
+}
+__device__ __forceinline__ float itf_share(float a, float b) { return __fdiv_rn(a, b); }
+__device__ __forceinline__ double itf_share(double a, double b) { return __ddiv_rn(a, b); }
+// Mean, count and squared deviations of two parts. A part without elements changes nothing.
+template <typename T>
+__device__ __forceinline__ void itf_moments(T& mean, T& count, T& squares, T other, T many, T its) {
+  const T all = itf_moment(count, many, T(1));
+  const T share = itf_share(many, all), apart = itf_moment(other, mean, T(-1));
+  const T both = itf_moment(mean, apart, share);
+  const T weight = itf_moment(T(0), count, share), square = itf_moment(T(0), apart, apart);
+  const T sum = itf_moment(itf_moment(squares, its, T(1)), square, weight);
+  const bool first = count == T(0), keep = many == T(0);
+  mean = keep ? mean : first ? other : both;
+  squares = keep ? squares : first ? its : sum;
+  count = all;
+}
+""")  # fmt: skip
