@@ -108,6 +108,16 @@ def test_segments(dtype: str, cp: Any) -> None:
     assert len(again) == 1
 
 
+def test_runs(cp: Any) -> None:
+    keys = np.repeat(RNG.integers(0, 4, 9000), RNG.integers(1, 700, 9000))
+    values, counts = itf.run_length_encode(cp.asarray(keys))
+    equal(np.repeat(values.get(), counts.get()), keys)
+    found, sums = itf.reduce_by_key(cp.asarray(keys), cp.arange(keys.size))
+    wanted, totals = itf.reduce_by_key(keys, np.arange(keys.size))
+    equal(found.get(), wanted)
+    equal(sums.get(), totals)
+
+
 def test_placement(cp: Any) -> None:
     for dtype in ("int32", "uint64", "float32", "float64"):
         base = numbers(1000, dtype, nan=False)

@@ -286,6 +286,19 @@ def test_runs() -> None:
     assert counts.tolist() == [1, 1, 1]
 
 
+def test_terminals_of_terminals_and_selections_of_them() -> None:
+    x = numbers(5000, "float64", nan=False)
+    lazy = itf.sort(itf.asarray(x) * 2)
+    equal(lazy[lazy > 3].compute(), np.sort(x * 2)[np.sort(x * 2) > 3])
+    equal(itf.sort(itf.asarray(x)[x > 0]).compute(), np.sort(x[x > 0]))
+    equal(itf.bincount(itf.argsort(x) % 7, length=7).compute(), np.bincount(np.argsort(x) % 7))
+    counts = itf.sort(itf.bincount(abs(x).astype("i8")), descending=True)
+    equal(counts[:3].compute(), np.sort(np.bincount(abs(x).astype("i8")))[:-4:-1])
+    total, order = itf.compute(lazy.sum(), itf.argsort(itf.asarray(x) * 2))
+    np.testing.assert_allclose(total, (x * 2).sum())
+    equal(order, np.argsort(x * 2, kind="stable"))
+
+
 # ---- placement -------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", ["int8", "uint32", "int64", "float32", "float64"])
 def test_put(dtype: str) -> None:
