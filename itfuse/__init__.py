@@ -22,12 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from itfuse import (  # these install functions
+    counting,  # noqa: F401
     creation,  # noqa: F401
     engines,
     iterator,  # noqa: F401
     joining,  # noqa: F401
+    ordering,  # noqa: F401
+    placement,  # noqa: F401
     protocol,  # noqa: F401
     random,
+    segments,  # noqa: F401
     selection,  # noqa: F401
 )
 from itfuse.array import Array, asarray, compute, explain, plan, spec

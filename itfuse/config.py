@@ -80,6 +80,8 @@ SETTINGS: dict[str, Setting] = {
                 "which engine runs plans; `auto` follows the arrays"),
         Setting("strategy", "auto", _choice("auto", "cub", "cub.pointers", "cub.iterator", "tile"),
                 "device strategy; `auto` follows the rules in plan/primitives.py"),
+        Setting("determinism", "guaranteed", _choice("guaranteed", "not_guaranteed"),
+                "`not_guaranteed` allows what may give other bits on every run"),
         Setting("max_passes", None, _optional(_count(1)),
                 "a plan of more passes is an error"),
         Setting("threads", None, _optional(_count(1)),

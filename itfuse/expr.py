@@ -32,6 +32,7 @@ from itfuse.ops import (
     SCALAR,
     SELECT,
     STRIDED,
+    TERMINALS,
     VIEW,
 )
 from itfuse.rows.op import REDUCTION, Op
@@ -109,7 +110,7 @@ class Node(Fields):
 _NOT_IN_OPS = {
     op.name: op
     for op in (INPUT, SCALAR, CONSTANT, POSITION, IOTA, VIEW, RESHAPE, STRIDED, GATHER,
-               SELECT, COUNT, *FOLDS.values())
+               SELECT, COUNT, *TERMINALS, *FOLDS.values())
 }  # fmt: skip
 _interned = Interned()
 _lock = threading.RLock()  # a node's death inside may run what interns another

@@ -35,6 +35,7 @@ from itfuse.rows import (
     composites,
     elementwise,
     folds,
+    order,
     philox,
     statistics,
 )
@@ -49,6 +50,7 @@ from itfuse.rows.op import (
     REDUCTION,
     SELECTION,
     STATISTIC,
+    TERMINAL,
     Op,
 )
 
@@ -108,6 +110,13 @@ RESHAPE = Op("reshape", 1, PLACE, "The operand's elements in row-major order in 
 # array at the byte offset that the second operand computes.
 STRIDED = Op("strided", 1, PLACE, "An array along other strides.")
 GATHER = Op("gather", 2, PLACE, "An array at computed places.")
+# What ends a pipeline in a pass of its own; `arg` is a plan.terminals.How. Operands that the pass
+# computes itself come first, then those that it reads as arrays.
+HISTOGRAM = Op("histogram", 2, TERMINAL, "Number, or sum of weights, of the elements at a place.")
+SORT = Op("sort", 1, TERMINAL, "Rows in order, or the order.")
+SEGMENTS = Op("segments", 2, TERMINAL, "A reduction of each segment of one axis.")
+SCATTER = Op("scatter", 3, TERMINAL, "An array with elements written at computed places.")
+TERMINALS = (HISTOGRAM, SORT, SEGMENTS, SCATTER)
 # Roots only, because their sizes are decided by data; `arg` is a plan.index.Choice.
 SELECT = Op("select", 2, SELECTION, "Elements of the last operand that a flag chooses.")
 COUNT = Op("count", 1, SELECTION, "How many elements each flag chooses.")
@@ -337,6 +346,8 @@ __device__ __forceinline__ long long itf_wrap_index(long long i, long long n) {
 
 for _fields in philox.ROWS:
     _row(Op(kind=RANDOM, **_fields))
+for _op in order.ROWS:
+    _row(_op)
 
 # ---- reductions ------------------------------------------------------------------------------
 

@@ -181,7 +181,8 @@ def _numpy_twins() -> dict[Any, Any]:
         _TWINS[np.linalg.norm] = FUNCTIONS["norm"]
         for name, function in FUNCTIONS.items():
             twin = getattr(np, name, None)
-            if twin is not None and not isinstance(twin, np.ufunc):
+            # NumPy's put writes in place, which an expression cannot do.
+            if twin is not None and not isinstance(twin, np.ufunc) and name != "put":
                 _TWINS[twin] = function
     return _TWINS
 

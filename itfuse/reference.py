@@ -138,6 +138,24 @@ def complex_square(x: Array, out: Array) -> Array:
     return result
 
 
+def sort_key(x: Array, out: Array) -> Array:
+    """Return unsigned integers that sort as floats do, NaN greatest; both zeros are one."""
+    sign = out.dtype.type(1 << (8 * out.itemsize - 1))
+    x = np.asarray(x)
+    bits = np.where(x == 0, np.zeros_like(x), x).view(out.dtype)
+    ordered = np.where(bits & sign, ~bits, bits | sign)
+    out[...] = np.where(np.isnan(x), ~out.dtype.type(0), ordered)
+    return out
+
+
+def from_sort_key(key: Array, out: Array) -> Array:
+    """Return the floats of `sort_key`."""
+    key = np.asarray(key)
+    sign = key.dtype.type(1 << (8 * key.itemsize - 1))
+    out[...] = np.where(key & sign, key ^ sign, ~key).view(out.dtype)
+    return out
+
+
 def complex_of(re: Array, im: Array, out: Array) -> Array:
     """Write a complex number of two parts."""
     out.real, out.imag = re, im

@@ -13,7 +13,7 @@ import numpy as np
 
 from itfuse.form import Fields
 from itfuse.ops import CONSTANT, INPUT, IOTA, OPS, POSITION, SCALAR
-from itfuse.rows.op import INDEX, PLACE, SELECTION, Op
+from itfuse.rows.op import INDEX, PLACE, SELECTION, TERMINAL, Op
 
 if TYPE_CHECKING:
     from itfuse.expr import Node
@@ -64,6 +64,8 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
     for node in order:
         if node in names:
             written[node] = names[node]
+        elif node.op is INPUT:
+            written[node] = getattr(node.arg, "name", "array")
         elif node.op is SCALAR:
             written[node] = repr(node.arg.item())
         elif node.op is CONSTANT:
@@ -72,6 +74,11 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
             written[node] = "position"
         elif node.op.kind in (PLACE, INDEX) or node.op is IOTA:
             line = _place_text(node, [written[src] for src in node.srcs])
+            written[node] = line if len(line) <= limit else f"{node.op.shown}(...)"
+        elif node.op.kind == TERMINAL:
+            parts = [text(one, names, limit) for one in node.arg.shown]
+            parts = parts or [_bare_text(written[src]) for src in node.srcs]
+            line = node.arg.label.format(*parts)
             written[node] = line if len(line) <= limit else f"{node.op.shown}(...)"
         elif node.op.kind == SELECTION:
             line = _selection_text(node, [written[src] for src in node.srcs])

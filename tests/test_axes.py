@@ -141,7 +141,7 @@ def test_every_statistic_of_every_dtype(dtype: str) -> None:
     x = x.astype(DTYPES[dtype].numpy)
     for row in STATISTICS:
         numpy = getattr(np, row.name, None) or getattr(np.linalg, row.name, None)
-        if numpy is None or row.name == "median":
+        if numpy is None:
             continue
         for axis in (-1,) if row.arity == 2 else (None, 0, 1):
             operands = (x,) * row.arity

@@ -46,7 +46,7 @@ def check(
                     f"out= for result {_place(plan, other.node)} and result "
                     f"{_place(plan, output.node)} share memory; pass separate arrays"
                 )
-    names = leaf_names(toposort(plan.roots))
+    names = leaf_names(toposort(plan.asked))
     for s, output, memory, own in written:
         for number, stage in enumerate(plan.stages[s:], s):
             for i in stage.inputs:
@@ -85,6 +85,8 @@ def _read(stage: Stage, i: Input, node: Node, memory: Memory) -> tuple[int, int]
 
 def _in_place(stage: Stage, i: Input, node: Node, output: Output) -> bool:
     """Whether every element reads only its own place, if both begin at the same address."""
+    if stage.primitive == "scatter" and i.layout == "whole":
+        return True  # what is not written stays
     # A row program has read all of a row before it writes the first element of it.
     whole = stage.primitive == "transform" or (
         stage.primitive == "rows" and output.size == stage.size

@@ -36,6 +36,7 @@ from itfuse.engines.tape import (
     view,
     window,
 )
+from itfuse.engines.terminals import TerminalBuilt
 from itfuse.engines.tree import Leaves, Operator, combine_leaves
 from itfuse.errors import DeviceError
 from itfuse.expr import Memory
@@ -151,7 +152,7 @@ def _cutter(stage: Stage, arrays: list[Any]) -> Callable[[Block], list[Any]]:
     fixed: list[Any] = list(arrays)
     moving = []
     for at, (i, x) in enumerate(zip(stage.inputs, arrays, strict=False)):
-        if i.kind == "scalar" or i.layout == "gathered":
+        if i.kind == "scalar" or i.layout in ("gathered", "whole"):
             continue
         if i.kind == "iota" or i.layout != "fixed":
             moving.append((at, x))
@@ -246,8 +247,10 @@ class CpuEngine:
     name = "cpu"
     ready = CpuReady
 
-    def build(self, stage: Stage) -> CpuBuilt | RowsBuilt:
+    def build(self, stage: Stage) -> CpuBuilt | RowsBuilt | TerminalBuilt:
         """Prepare a stage."""
+        if stage.how is not None:
+            return TerminalBuilt(stage, _cutter, _blocks, _in_parallel)
         return RowsBuilt(stage, _in_parallel) if stage.by_rows else CpuBuilt(stage)
 
     def build_key(self) -> tuple[Any, ...]:

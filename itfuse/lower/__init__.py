@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itfuse.lower.tile import TileKernel
 from itfuse.lower.tile_columns import lower_columns
+from itfuse.lower.tile_places import lower_places
 from itfuse.lower.tile_reduce import lower_reduce
 from itfuse.lower.tile_rows import lower_rows
 from itfuse.lower.tile_select import lower_select
@@ -26,6 +27,8 @@ def lower_tile(stage: Stage, name: str, aligned: bool = True) -> TileKernel:
         return lower_select(stage, name, aligned)
     if stage.primitive == "columns":
         return lower_columns(stage, name, aligned)
+    if stage.primitive in ("histogram", "scatter"):
+        return lower_places(stage, name)
     turned = any(i.turned is not None for i in stage.inputs)
     # Squares know neither numbers of the index nor outputs with strides of their own.
     plain = all(i.layout != "index" for i in stage.inputs)

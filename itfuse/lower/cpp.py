@@ -101,7 +101,10 @@ def lower(stage: Stage, name: str) -> Lowered:
     add("element", _element(stage, state))
     if on_pointers and pointers:
         add("map", _map(stage, map_state, pointers))
-    if stage.finish is None:
+    if stage.how is not None:
+        if stage.combine:
+            add("combine", _combine(stage))
+    elif stage.finish is None:
         add("copy", _COPY)
     else:
         add("combine", _combine(stage))

@@ -14,6 +14,7 @@ from itfuse.plan.fuse import Layouts, fuse
 from itfuse.plan.primitives import choose
 from itfuse.plan.simplify import simplify
 from itfuse.plan.stages import Input, Instr, Note, Output, Plan, Program, Stage
+from itfuse.plan.terminals import compose, has_terminals
 from itfuse.plan.verify import verify
 from itfuse.plan.views import push_views
 from itfuse.wording import text, toposort
@@ -34,7 +35,7 @@ def cached_plan(
     Nodes hold no data, so that a remembered plan keeps no array alive.
     """
     limit = option("max_passes", max_passes)
-    key = (roots, device, limit, setting("strategy"), layouts)
+    key = (roots, device, limit, setting("strategy"), setting("determinism"), layouts)
     with _recent_lock:
         plan = _recent.get(key)
         if plan is not None:
@@ -92,13 +93,18 @@ def make_plan(
     roots = simplify(roots)
     if until == "simplify":
         return Plan((), (), (), device, roots)
-    roots = push_views(roots)
-    if until == "views":
-        return Plan((), (), (), device, roots)
-    stages, results, notes = fuse(roots, layouts)
-    if until == "fuse":
-        return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts)
     engine = "cpu" if device == "cpu" else "cuda"
+    if has_terminals(roots):  # the next two steps for one terminal after another
+        made = compose(roots, layouts, engine)
+        stages, results, notes = made.stages, made.results, made.notes
+        roots = tuple(made.roots)
+    else:
+        roots = push_views(roots)
+        if until == "views":
+            return Plan((), (), (), device, roots)
+        stages, results, notes = fuse(roots, layouts)
+    if until in ("views", "fuse"):
+        return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts)
     for number, stage in enumerate(stages):
         stages[number], why = choose(stage, number, engine, wish)
         notes += why

@@ -16,12 +16,12 @@ import numpy as np
 
 from itfuse.dtypes import accumulator
 from itfuse.expr import Node, Shape
-from itfuse.ops import COUNT, INPUT, RESHAPE
+from itfuse.ops import COUNT, INPUT, OPS, RESHAPE, SEGMENTS
 from itfuse.plan.index import contiguous_strides, grouped, inner_step
 from itfuse.plan.late import Group, When, timetable
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage, fields
 from itfuse.plan.write import Inputs, Spot, Writer
-from itfuse.rows.op import SELECTION
+from itfuse.rows.op import SELECTION, TERMINAL
 from itfuse.wording import leaf_names, text, toposort
 
 
@@ -63,19 +63,23 @@ Layouts = tuple[tuple[int, ...] | None, ...]
 
 
 def fuse(
-    roots: tuple[Node, ...], layouts: Layouts = ()
+    roots: tuple[Node, ...],
+    layouts: Layouts = (),
+    start: int = 0,
+    names: dict[Node, str] | None = None,
 ) -> tuple[list[Stage], list[tuple[int, int]], list[Note]]:
     """Return (stages, results, notes) for `roots`.
 
     `layouts` holds for each root the byte strides to write it in, or None for row-major order.
+    `start` is the number of passes before these, and `names` what arrays are called, for the notes.
     """
     order = toposort(roots)
     late = _Late(order)
     notes: list[Note] = []
-    passes = _collect(order, roots, late, notes)
+    passes = _collect(order, roots, late, notes, start)
     home = _homes(order, late, passes)
     outputs = _outputs(order, roots, late, home, passes)
-    names = leaf_names(order)
+    names = leaf_names(order) if names is None else names
 
     place: dict[Node, Spot] = {}
     for s, nodes in enumerate(outputs):
@@ -93,8 +97,8 @@ def fuse(
     for s, stage in enumerate(stages):
         if stage.size_class and stage.size_class[0] == "walk":
             again = (
-                f"pass {s + 1} reads rows of {stage.length} elements {len(stage.phases)} times, "
-                "after the first out of the cache: they do not fit registers"
+                f"pass {start + s + 1} reads rows of {stage.length} elements {len(stage.phases)} "
+                "times, after the first out of the cache: they do not fit registers"
             )
             notes.append(Note("read-again", again))
         for i in stage.inputs:
@@ -106,7 +110,7 @@ def fuse(
                 notes.append(
                     Note(
                         "needs-result",
-                        f"pass {s + 1} waits for pass {i.source[0] + 1}: "
+                        f"pass {start + s + 1} waits for pass {start + i.source[0] + 1}: "
                         f"{'every element' if i.layout == 'fixed' else 'every row'} needs "
                         f"{said[value]}{reason}",
                     )
@@ -159,7 +163,7 @@ def _inputs(tokens: set[Node]) -> set[Node]:
 
 
 def _collect(
-    order: list[Node], roots: tuple[Node, ...], late: _Late, notes: list[Note]
+    order: list[Node], roots: tuple[Node, ...], late: _Late, notes: list[Note], start: int
 ) -> list[_Pass]:
     wanted: list[tuple[str, Node, Shape, Group | None]] = []  # primitive, member, domain, rows
     for node in order:
@@ -168,7 +172,9 @@ def _collect(
             assert group is not None
             wanted.append(("reduce" if group.whole else "rows", node, group.domain, group))
     for root in roots:
-        if root not in late:
+        if root.op.kind == TERMINAL:
+            wanted.append((root.op.name, root, root.arg.domain, None))
+        elif root not in late:
             if root.op.kind == SELECTION:
                 wanted.append(("select", root, root.arg.domain, None))
                 continue
@@ -199,7 +205,7 @@ def _collect(
     # A stable sort: passes of one time stay in the order in which the user asked for them, except
     # that results of whole arrays are there before the rows that may use them.
     passes.sort(key=lambda p: (p.time, p.primitive == "rows"))
-    _explain_separate(passes, notes)
+    _explain_separate(passes, notes, start)
     return passes
 
 
@@ -208,9 +214,9 @@ def _flags(member: Node) -> tuple[Node, ...]:
     return member.srcs[: member.arg.flags] if member.op.kind == SELECTION else ()
 
 
-def _explain_separate(passes: list[_Pass], notes: list[Note]) -> None:
-    for b, second in enumerate(passes):
-        for a, first in enumerate(passes[:b]):
+def _explain_separate(passes: list[_Pass], notes: list[Note], start: int) -> None:
+    for b, second in enumerate(passes, start):
+        for a, first in enumerate(passes[: b - start], start):
             if first.time != second.time:
                 continue
             pair = f"passes {a + 1} and {b + 1} stay separate: "
@@ -307,6 +313,8 @@ def _build(
         return _rows(one, order, written, earlier, late, own=own)
     inputs = Inputs(one.shape)
     writer = Writer(inputs, earlier)
+    if outputs[0].op.kind == TERMINAL:
+        return _terminal(outputs[0], inputs, writer, written)
     if one.primitive == "select":
         chosen = [node.srcs[-1] for node in outputs if node.op is not COUNT]
         element = writer.program([writer.write(node) for node in (*one.flags, *chosen)])
@@ -337,6 +345,23 @@ def _build(
     finish = writer.program([writer.write(node, ()) for node in outputs])
     frozen, dims, *_ = inputs.freeze()
     return Stage("reduce", element, combine, finish, frozen, written, one.shape, dims)
+
+
+def _terminal(node: Node, inputs: Inputs, writer: Writer, written: tuple[Output, ...]) -> Stage:
+    """Write the pass of a terminal."""
+    how = node.arg
+    element = writer.program([writer.write(src) for src in node.srcs[: how.fused]])
+    frozen, dims, *_ = inputs.freeze()
+    whole = tuple(
+        Input("array", src.dtype.name, "whole", src, (), src.size) for src in node.srcs[how.fused :]
+    )
+    combine: tuple[Combine, ...] = ()
+    if node.op is SEGMENTS:
+        combine = (Combine(OPS[how.options[0]].combine, node.dtype.name),)
+    return Stage(
+        node.op.name, element, combine, None, (*frozen, *whole), written, how.domain, dims,
+        how=replace(how, side=0), sides=(how.side,),
+    )  # fmt: skip
 
 
 def _wide(writer: Writer, node: Node) -> int:

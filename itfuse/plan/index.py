@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from itfuse.expr import Shape
+from itfuse.expr import Node, Shape
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,37 @@ class Choice:
     flags: int = 1
     part: int = 0
     label: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class How:
+    """What a terminal does, and over which domain: the argument of its node.
+
+    Attributes
+    ----------
+    domain : tuple of int
+        Shape that the fused operands are broadcast to.
+    fused : int
+        How many of the first operands are expressions that the pass computes element by element.
+        The others are read as arrays, and computed by a pass of their own if they are none.
+    options : tuple
+        What the algorithm has to know: structure, never sizes.
+    side : int
+        Which of the results: sorted keys (0) or their order (1). One pass makes all that are
+        asked for.
+    label : str
+        What the user wrote, as a template of `shown` or else of the operands. No part of its
+        identity.
+    shown : tuple of Node
+        What the user wrote it of, where operands are made of that.
+    """
+
+    domain: Shape
+    fused: int
+    options: tuple[Any, ...] = ()
+    side: int = 0
+    label: str = field(default="", compare=False)
+    shown: tuple[Node, ...] = field(default=(), compare=False, repr=False)
 
 
 def constant(value: int, rank: int) -> Form:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from itfuse.config import setting
+from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
 from itfuse.plan.stages import Note, Stage
 from itfuse.wording import text
@@ -31,6 +33,8 @@ class Strategy:
         Stage -> why not, or an empty string.
     why : str
         When it is the better choice, and what that was measured against.
+    warns : callable
+        Stage -> what a reader of the plan should know of its results, or an empty string.
     """
 
     name: str
@@ -38,6 +42,7 @@ class Strategy:
     primitive: str
     refuses: Callable[[Stage], str]
     why: str
+    warns: Callable[[Stage], str] = lambda stage: ""
 
 
 def _not_a_filter(stage: Stage) -> str:
@@ -81,6 +86,21 @@ def _not_in_order(stage: Stage) -> str:
     return "an output is not contiguous over the domain" if strided else ""
 
 
+def _weights_in_order(stage: Stage) -> str:
+    if stage.how is None or stage.how.fused == 1:
+        return ""
+    row = DTYPES[stage.outputs[0].dtype]
+    if row.bits not in (32, 64) or row.kind == "c":
+        return f"a GPU has no atomic add of {row.name}; .astype('float64') the weights"
+    if setting("determinism") != "not_guaranteed":
+        return (
+            "weights are added in an order that differs from run to run on a GPU; sort the places "
+            "with itf.sort_by_key and take itf.segment_sum of the weights, or allow it by "
+            "determinism='not_guaranteed'"
+        )
+    return ""
+
+
 SELECTED_BYTES = 128
 """Bytes of all values of an element that a selection's kernel keeps on chip."""
 
@@ -92,6 +112,42 @@ def _selects_much(stage: Stage) -> str:
             f"the values of an element have {count} bytes and its kernel keeps {SELECTED_BYTES} on "
             "chip; compute some of the results at a time"
         )
+    return ""
+
+
+def _in_any_order(stage: Stage) -> str:
+    """Say what the order of atomic operations changes."""
+    assert stage.how is not None
+    floats = DTYPES[stage.outputs[0].dtype].kind == "f"
+    if stage.primitive == "histogram":
+        return _SUMS if stage.how.fused == 2 and floats else ""
+    (mode,) = stage.how.options
+    if mode == "set":
+        return "of several elements at one place any one stays"
+    return _SUMS if mode == "add" and floats else ""
+
+
+_SUMS = "floats are added in an order that differs from run to run, and so do the last bits"
+
+
+def _atomic(stage: Stage) -> str:
+    assert stage.how is not None
+    (mode,) = stage.how.options
+    row = DTYPES[stage.outputs[0].dtype]
+    if mode != "set" and (row.bits not in (32, 64) or row.kind == "c"):
+        return f"a GPU has no atomic {mode} of {row.name}; .astype('int32') or .astype('float32')"
+    return ""
+
+
+def _rows_of_words(stage: Stage) -> str:
+    if stage.inputs[0].dtype.startswith("complex"):
+        return "CUB sorts by bits, and complex numbers have no such order; sort abs(x), or x.real"
+    return ""
+
+
+def _few_segments(stage: Stage) -> str:
+    if stage.outputs[0].size >= 1 << 31:
+        return "CUB takes fewer than 2**31 segments"
     return ""
 
 
@@ -121,6 +177,18 @@ STRATEGIES: tuple[Strategy, ...] = (
              "whole rows on chip, each walked as often as the expression needs"),
     Strategy("tile", "cuda", "columns", _never,
              "threads along the kept axes, in the same fixed order: nothing is transposed"),
+    Strategy("tile", "cuda", "histogram", _weights_in_order,
+             "integer counts in shared memory, added to the result once a block", _in_any_order),
+    Strategy("tile", "cuda", "scatter", _atomic, "one write or atomic operation an element",
+             _in_any_order),
+    Strategy("cub.pointers", "cuda", "sort", _rows_of_words,
+             "CUB's radix sort of one row, its segmented sort of several"),
+    Strategy("cub.iterator", "cuda", "segments", _few_segments,
+             "CUB's segmented reduction of a TransformIterator"),
+    Strategy("blocks", "cpu", "histogram", _never, "cache-sized blocks of NumPy, weights in order"),
+    Strategy("blocks", "cpu", "sort", _never, "NumPy's stable sort of rows"),
+    Strategy("blocks", "cpu", "segments", _never, "cache-sized blocks of NumPy, merged in order"),
+    Strategy("blocks", "cpu", "scatter", _never, "cache-sized blocks of NumPy, in order"),
     Strategy("tile", "cuda", "select", _selects_much,
              "one launch that keeps the order: blocks learn from each other where to write"),
     Strategy("cub.pointers", "cuda", "select", _not_a_filter,
@@ -161,6 +229,8 @@ def choose(stage: Stage, number: int, engine: str, wish: str) -> tuple[Stage, li
         why_not = row.refuses(stage)
         if not why_not:
             notes = [Note("strategy", f"pass {number + 1}: {why}") for why in reasons]
+            if warning := row.warns(stage):
+                notes.append(Note("determinism", f"pass {number + 1}: {warning}"))
             return replace(stage, strategy=row.name), notes
         reasons.append(f"not {row.name}: {why_not}")
     what = ", ".join(text(output.node) for output in stage.outputs)

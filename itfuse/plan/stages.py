@@ -15,6 +15,7 @@ import numpy as np
 
 from itfuse import ops
 from itfuse.expr import Node, Shape
+from itfuse.plan.index import How
 from itfuse.plan.order import column_class, row_class
 
 
@@ -127,7 +128,8 @@ class Input:
     layout : str
         `linear`: element i of the domain lies at place i; `fixed`: one element serves all;
         `strided`: an index map over the stage's `dims`; `index`: the same map of an iota, whose
-        value is the place itself; `gathered`: read where the program says.
+        value is the place itself; `gathered`: read where the program says; `whole`: an operand of
+        a terminal, in row-major order, of which the program knows nothing.
     source : Node or (int, int)
         The leaf, or (stage, output) of a carried value. Not part of the key.
     strides : tuple of int
@@ -226,7 +228,8 @@ class Stage:
     Attributes
     ----------
     primitive : str
-        A row of plan/primitives.py: `transform`, `reduce`, `rows`, `columns` or `select`.
+        A row of plan/primitives.py: `transform`, `reduce`, `rows`, `columns`, `select`, or the name
+        of a terminal.
     element : Program
         The fused map before: inputs at an index -> values.
     combine : tuple of Combine
@@ -250,6 +253,11 @@ class Stage:
         For `rows`: the phases before the last.
     written : tuple of int
         For `rows` and `columns`: the row values that are outputs, after the element outputs.
+    how : How or None
+        For a terminal (plan/terminals.py): what it is to do. Its first `fused` operands are the
+        element's results; the others are the inputs of layout `whole`.
+    sides : tuple of int
+        For a terminal: which of its results each output is.
     parts : tuple of int
         For `select`, for each output: which elements it takes (see `Choice.part`), or -1 for the
         number of elements that each flag chooses. The element's results are the flags, then a value
@@ -269,6 +277,8 @@ class Stage:
     kept: int = 0
     before: tuple[Phase, ...] = ()
     written: tuple[int, ...] = ()
+    how: How | None = None
+    sides: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
 
     @property
@@ -324,6 +334,7 @@ class Stage:
                 len(self.dims) if self.strided else 1,
                 self.wide,
                 *((self.kept, self.before, self.written, self.size_class) if self.by_rows else ()),
+                *((self.how.fused, self.how.options, self.sides) if self.how else ()),
                 *self.parts,
             )
         )
@@ -408,7 +419,9 @@ class Note:
     ----------
     reason : str
         A stable word for tests: `needs-result`, `no-common-input`, `different-domain`,
-        `different-axes`, `different-flags`, `different-primitive`, `read-again`, `strategy`.
+        `different-axes`, `different-flags`, `different-primitive`, `read-again`, `strategy`,
+        `materialized` (a pass that writes an operand which an algorithm needs in memory),
+        `determinism`.
     text : str
         The sentence for people.
     """

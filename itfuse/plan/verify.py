@@ -53,6 +53,11 @@ def _single(stage: Stage, where: str) -> tuple[str, ...]:
     """Check a stage without rows and return the dtypes of what it makes."""
     _check_program(stage.element, stage, where)
     made = stage.element.result_dtypes
+    if stage.how is not None:
+        whole = [i for i in stage.inputs if i.layout == "whole"]
+        _demand(len(made) == stage.how.fused, f"{where}: operands")
+        _demand(all(i.kind != "scalar" for i in whole), f"{where}: a number is no array")
+        return tuple(output.dtype for output in stage.outputs)
     if stage.primitive == "select":
         return _selected(stage, where)
     if stage.primitive != "reduce":

@@ -37,7 +37,7 @@ from itfuse.plan.index import (
     merge_axes,
     unravel,
 )
-from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE, RANDOM, SELECTION
+from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE, RANDOM, SELECTION, TERMINAL
 from itfuse.wording import toposort
 
 Row = Form | Node
@@ -134,6 +134,16 @@ class _Resolver:
         return Index(domain, grouped(shape, domain))
 
     def root(self, root: Node) -> Node:
+        if root.op.kind == TERMINAL:
+            how = root.arg
+            index = self.whole(how.domain)
+            srcs = []
+            for src in root.srcs[: how.fused]:
+                found = self.at(src, self._operand(index, how.domain, src.shape))
+                srcs.append(_filled(found, index.domain) if found.shape != () else found)
+            srcs += root.srcs[how.fused :]
+            how = replace(how, domain=index.domain)
+            return make(root.op, tuple(srcs), root.dtype, root.shape, how)
         if root.op.kind == SELECTION:
             domain = root.arg.domain
             index = self.whole(domain)

@@ -13,6 +13,7 @@ from itfuse.errors import Unsupported
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
 INDEX, PLACE, COMBINE = "index", "place", "combine"
 FOLD, STATISTIC, RANDOM = "fold", "statistic", "random"
+TERMINAL = "terminal"
 SELECTION = "selection"
 
 
@@ -29,8 +30,8 @@ class Op:
     kind : str
         `elementwise`, `reduction`, `fold` (a reduction with several accumulators), `composite`
         (written in terms of others), `statistic` (a composite along axes), `combine` (the operator
-        of a reduction and nothing else), `random` (words that `itf.random` is made of), `index`,
-        `place` or `leaf`.
+        of a reduction and nothing else), `random` (words that `itf.random` is made of), `terminal`
+        (a device algorithm of its own, in a pass of its own), `index`, `place` or `leaf`.
     numpy : callable, optional
         What the CPU engine calls, `numpy(*operands, out=block)`: this is the op's definition.
         For a reduction, the ufunc whose `reduce` defines it.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from itfuse.dtypes import accumulator, kind
-from itfuse.errors import DTypeError, NeedsBuffer, ShapeError, Unsupported
+from itfuse.errors import DTypeError, ShapeError, Unsupported
 
 LONG = 1 << 13
 """Rows longer than this get their variance from one walk (Chan's merging). Shorter ones stay on
@@ -320,14 +320,6 @@ def standardize(F: Any, x: Any, axis: Any = -1, ddof: float = 0) -> Any:
     return F.divide(apart, F.sqrt(spread))
 
 
-def median(F: Any, x: Any, axis: Any = None) -> Any:
-    """Needs a sort, and so a copy of the elements."""
-    raise NeedsBuffer(
-        "median needs its elements sorted, which takes a copy of them; compute() the expression "
-        "and use cupy.median or numpy.median"
-    )
-
-
 STATISTICS: tuple[Statistic, ...] = (
     Statistic("var", 1, "Variance, with `ddof`: merged by Chan's method in one pass.", var,
               method=True),
@@ -358,5 +350,4 @@ STATISTICS: tuple[Statistic, ...] = (
     Statistic("rmsnorm", 1, "x over its root mean square along an axis, times weight.", rmsnorm),
     Statistic("normalize", 1, "x over its norm along an axis.", normalize),
     Statistic("standardize", 1, "Mean 0 and standard deviation 1 along an axis.", standardize),
-    Statistic("median", 1, "Not there: it needs a sort (`NeedsBuffer` says what to do).", median),
 )  # fmt: skip

@@ -38,6 +38,9 @@ class MemoryPointer:
     def memset_async(self, value: int, nbytes: int) -> None:
         _queue(lambda: ctypes.memset(self.ptr, value, nbytes))
 
+    def copy_from_device_async(self, source: Any, nbytes: int) -> None:
+        _queue(lambda: ctypes.memmove(self.ptr, source.ptr, nbytes))
+
     def copy_to_host_async(self, target: int, nbytes: int) -> None:
         _queue(lambda: ctypes.memmove(target, self.ptr, nbytes))
 

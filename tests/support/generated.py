@@ -16,6 +16,7 @@ import numpy as np
 from itfuse import Array, engines
 from itfuse.cache import digest
 from itfuse.dtypes import DTYPES
+from itfuse.engines.cpu import CpuEngine
 from itfuse.expr import Memory
 from itfuse.lower import lower_tile
 from itfuse.lower.cpp import Lowered, lower
@@ -60,13 +61,15 @@ class HostEngine:
     def __init__(self, plans: Iterable[Plan]) -> None:
         self.stages = {digest(s): s for plan in plans for s in plan.stages}
         self.lowered = {
-            key: lower(stage, f"h_{key}") for key, stage in self.stages.items() if not stage.by_rows
+            key: lower(stage, f"h_{key}")
+            for key, stage in self.stages.items()
+            if not stage.by_rows and stage.how is None
         }
         self.tiles: dict[str, list[TileKernel]] = {}
         self.ran = {True: 0, False: 0}  # launches of aligned and of other variants
         sources = []
         for key, stage in self.stages.items():
-            if not stage.by_rows:
+            if key in self.lowered:
                 source = self.lowered[key].source
                 if stage.strategy == "cub.pointers" and "map" in self.lowered[key].functions:
                     source += _map_at(stage, self.lowered[key])
@@ -92,6 +95,10 @@ class HostEngine:
         key = digest(stage)
         if key in self.tiles:
             return lambda *run: self._tile(self.tiles[key], *run)
+        if stage.primitive == "sort":
+            return as_cub_sorts
+        if stage.how is not None:
+            return CpuEngine().build(stage)
         return lambda *run: self._functions(self.lowered[key], *run)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -137,6 +144,9 @@ class HostEngine:
         extra: tuple[int, ...] = ()
         if tile.partial:
             extra = (partial.ctypes.data, finished.ctypes.data)
+        if stage.how is not None:  # what the engine puts into the output first
+            extra = (outputs[0].size,)
+            before = operands[-1] if stage.primitive == "scatter" else np.zeros_like(outputs[0])
         for fill, shift in ((0xA5, 0), (0x5A, 1)):
             partial[:] = fill
             spans = [_span(out) for out in outputs]
@@ -146,6 +156,8 @@ class HostEngine:
                 for room, out, (low, _) in zip(rooms, outputs, spans, strict=True)
             ]
             places = [room.ctypes.data + at for room, at in zip(rooms, starts, strict=True)]
+            if stage.how is not None:
+                np.ndarray(before.shape, before.dtype, rooms[0], starts[0])[...] = before
             tile = variants[0] if variants[0].fits(stage, raw, places) else variants[1]
             self.ran[tile.needs is not None] += 1
             if tile.zeroed is not None:
@@ -175,6 +187,25 @@ class HostEngine:
                 if shift and not _alike(got, out):
                     raise HostError(f"{tile.symbol}: alignment or filling shows\n{tile.source}")
                 out[...] = got
+
+
+def as_cub_sorts(stage: Stage, operands: list[Any], outputs: list[Any]) -> None:
+    """Sort as CUB does: by bits, so that NaN has to be prepared; and with what it reads beside."""
+    assert stage.how is not None
+    descending, several = stage.how.options
+    keys, *beside = operands
+    length = stage.shape[-1]
+    if several:
+        offsets = beside.pop()
+        assert (offsets == np.arange(stage.size // length + 1) * length).all()
+        assert keys.dtype.kind in "biu", "short rows are compared by <"
+    if keys.dtype.kind == "f":
+        nan = np.isnan(keys)
+        assert not np.signbit(keys[nan]).any(), "a NaN with a sign would be first"
+    order = np.argsort(keys[..., ::-1] if descending else keys, axis=-1, kind="stable")
+    order = (length - 1 - order)[..., ::-1] if descending else order
+    for out, side in zip(outputs, stage.sides, strict=True):
+        out[...] = np.take_along_axis(beside[0] if side else keys, order, -1)
 
 
 def _counts(stage: Stage, rooms: list[Any], starts: list[int]) -> list[int | None]:

@@ -195,9 +195,24 @@ static inline void itf_host_wait(itf_host_barrier& barrier) {
 }
 static inline void __syncthreads() { itf_host_wait(itf_host_block.all); }
 static inline void __threadfence() {}
-static inline unsigned atomicAdd(unsigned* p, unsigned value) {
-  const unsigned before = *p;
+template <typename T> static inline T atomicAdd(T* p, T value) {
+  const T before = *p;
   *p += value;
+  return before;
+}
+template <typename T> static inline T atomicMin(T* p, T value) {
+  const T before = *p;
+  if (value < before) *p = value;
+  return before;
+}
+template <typename T> static inline T atomicMax(T* p, T value) {
+  const T before = *p;
+  if (value > before) *p = value;
+  return before;
+}
+template <typename T> static inline T atomicCAS(T* p, T expected, T value) {
+  const T before = *p;
+  if (before == expected) *p = value;
   return before;
 }
 template <typename T> static inline T __shfl_down_sync(unsigned, T value, int distance) {

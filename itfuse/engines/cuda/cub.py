@@ -6,6 +6,7 @@ TransformIterator over a CountingIterator, whose state block holds pointers, str
 
 from __future__ import annotations
 
+import importlib
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -78,14 +79,15 @@ class Storage:
 
 
 def value_type(names: Sequence[str], label: str) -> Any:
-    """Return cuda.compute's type of a value, or of a struct of several."""
+    """Return cuda.compute's type of values of these dtypes, a struct if there are several."""
     found = [cc_types.from_numpy_dtype(np.dtype(name)) for name in names]
     if len(found) == 1:
         return found[0]
     return cc_types.struct({f"r{at}": one for at, one in enumerate(found)}, name=label)
 
 
-def _init(stage: Stage) -> Any:
+def init_value(stage: Stage) -> Any:
+    """Return the identity of what a stage combines."""
     members = fields(stage.combine)
     values = [neutral for _, neutral in members]
     if len(values) == 1:
@@ -142,8 +144,13 @@ class CubBuilt:
         call(stage, operands, outputs, Stream(stream), allocate)
 
     def _build(self, stage: Stage) -> Any:
+        kind: Any = _KINDS.get(stage.primitive)
+        if kind is None:
+            kind = importlib.import_module("itfuse.engines.cuda.cub_terminals").KINDS[
+                stage.primitive
+            ]
         try:
-            return _KINDS[stage.primitive](stage, self)
+            return kind(stage, self)
         except ItfuseError:
             raise
         except Exception as why:
@@ -210,7 +217,7 @@ class Bound:
 
 
 IteratorState = type(cc.CountingIterator(np.int64(0)).state)
-_START = bytes(8)  # state of CountingIterator(int64(0)); a TransformIterator's own state follows
+START = bytes(8)  # state of CountingIterator(int64(0)); a TransformIterator's own state follows
 
 
 def _outputs(stage: Stage) -> Any:
@@ -258,7 +265,7 @@ class _Transform:
                 pointer.address = operands[slot]
             self.op.current = state
         else:
-            source = {"d_in": Bound(_START + state)}
+            source = {"d_in": Bound(START + state)}
         target = self.target
         if len(outputs) == 1:
             target.address = outputs[0]
@@ -292,7 +299,7 @@ class _Reduce:
         self.pack = struct.Struct(f"@{len(stage.outputs)}Q").pack
         name = well_known(stage)
         self.op = getattr(cc.OpKind, name) if name else built.op("combine")
-        self.init = _init(stage)
+        self.init = init_value(stage)
         item = value_type(stage.element.result_dtypes, "Item")
         if self.slot >= 0:
             self.source: Any = Pointer(stage.inputs[self.slot].dtype)
@@ -324,7 +331,7 @@ class _Reduce:
         if self.slot >= 0:
             source.address = operands[self.slot]
         else:
-            source = Bound(_START + self.layout.pack(stage, operands))
+            source = Bound(START + self.layout.pack(stage, operands))
         target = self.target
         if self.plain:
             target.address = outputs[0]

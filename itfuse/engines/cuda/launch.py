@@ -14,7 +14,7 @@ import numpy as np
 
 from itfuse.cache import digest
 from itfuse.engines.cuda.fast import CudaReady
-from itfuse.engines.cuda.scratch import is_capturing, keep
+from itfuse.engines.cuda.terminals import TerminalBuilt, allocate
 from itfuse.engines.cuda.tile import TileBuilt
 from itfuse.errors import DeviceError
 from itfuse.expr import Memory
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 _local = threading.local()
 _PINNED = 64  # bytes: a count or two
 _KEPT = 4
-
-
-def _allocate(nbytes: int) -> tuple[int, Any]:
-    memory = cupy.cuda.alloc(nbytes)
-    if is_capturing(cupy.cuda.get_current_stream().ptr):
-        keep(memory)
-    return memory.ptr, memory
 
 
 def _addresses(stage: Stage, operands: list[Any]) -> list[Any]:
@@ -65,7 +58,7 @@ class CudaBuilt:
             _addresses(stage, operands),
             [out.data.ptr for out in outputs],
             cupy.cuda.get_current_stream().ptr,
-            _allocate,
+            allocate,
         )
 
 
@@ -84,8 +77,10 @@ class CudaEngine:
         """Return what decides a build beside the stage."""
         return ("cuda", self.number, self.arch)
 
-    def build(self, stage: Stage) -> CudaBuilt:
+    def build(self, stage: Stage) -> CudaBuilt | TerminalBuilt:
         """Compile a stage for this GPU."""
+        if stage.how is not None:
+            return TerminalBuilt(stage, self.arch)
         name = f"itf_{digest(stage)}"
         if stage.strategy == "tile":
             variant = functools.partial(lower_tile, stage, name)

@@ -90,6 +90,8 @@ class TileBuilt:
             *extra, _memory = self.scratch.take(stream, max(1, nbytes), counts)
             if kernel.partials is None:  # blocks walk the leaves
                 grid = min(grid, loaded.most)
+        if stage.how is not None:
+            extra = [stage.outputs[0].size]
         if kernel.zeroed is not None:
             nbytes = kernel.zeroed(stage)
             _memory = cupy.cuda.alloc(nbytes)
