@@ -1,10 +1,11 @@
-"""Write the README's performance tables from the newest result of each engine.
+"""Write the performance tables of README.md and docs/performance.md from the newest results.
 
-    python benchmarks/readme_table.py           rewrite README.md between the markers
-    python benchmarks/readme_table.py --check   exit 1 if that would change it
+    python benchmarks/readme_table.py           rewrite both between their markers
+    python benchmarks/readme_table.py --check   exit 1 if that would change one
 
 Results are the complete runs among benchmarks/results/**/*.json, as `itfuse bench --json` saves
-them.
+them. The README has the default suite, the newest of each engine; docs/performance.md the other
+suites, the newest of each device.
 """
 
 from __future__ import annotations
@@ -12,27 +13,51 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from itfuse.bench.report import cells, from_document, size_text
-from itfuse.bench.runner import Report
+from itfuse.bench.export import markdown
+from itfuse.bench.report import by_suite, cells, from_document
+from itfuse.bench.result import Report, size_text
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "README.md"
+PERFORMANCE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- benchmark: begin -->", "<!-- benchmark: end -->"
 HEADINGS = ("case", "MiB moved", "passes", "ms", "GiB/s", "of ceiling")
 
 
-def newest(results: Path) -> list[tuple[str, Report]]:
-    """Return (file name, report) of the newest complete run of each engine, cuda first."""
-    found: dict[str, tuple[str, Report]] = {}
+def _complete(results: Path) -> list[tuple[str, Report]]:
+    """Return (file name, report) of every complete run, the oldest first."""
+    found = []
     for path in sorted(results.rglob("*.json")):
         report = from_document(json.loads(path.read_text()))
-        best = found.get(report.engine)
-        if not report.interrupted and (best is None or report.date > best[1].date):
-            found[report.engine] = (path.relative_to(results).as_posix(), report)
+        if not report.interrupted and not report.settings.named:
+            found.append((path.relative_to(results).as_posix(), report))
+    return sorted(found, key=lambda one: one[1].date)
+
+
+def newest(results: Path) -> list[tuple[str, Report]]:
+    """Return (file name, report) of the default suite's newest run of each engine, cuda first."""
+    found = {r.engine: (n, r) for n, r in _complete(results) if r.settings.suites == ("default",)}
     return [found[engine] for engine in ("cuda", "cpu") if engine in found]
+
+
+def suites(results: Path) -> str:
+    """Return the other suites as Markdown: for each device and suite its newest run."""
+    found: dict[tuple[str, str], tuple[str, Report]] = {}
+    for name, report in _complete(results):
+        for suite in by_suite(report):
+            if suite != "default":
+                found[report.device["name"], suite] = (name, report)
+    parts = []
+    for (device, suite), (name, report) in sorted(found.items(), key=lambda one: one[1][0]):
+        alone = replace(report, rows=by_suite(report)[suite])
+        text = markdown(alone).replace(f"### {suite}\n", f"### {suite}, {device}\n")
+        rest = text.partition("###")[2]
+        parts.append(f"###{rest.rstrip()} From [{name}](../benchmarks/results/{name}).")
+    return "\n\n".join(parts)
 
 
 def table(name: str, report: Report) -> str:
@@ -72,13 +97,16 @@ def updated(readme: str, results: Path) -> str:
     ValueError
         If there is not one pair of markers.
     """
-    head, begin, rest = readme.partition(BEGIN)
+    tables = [table(name, report) for name, report in newest(results)]
+    return _between(readme, "\n\n".join(tables), "README.md")
+
+
+def _between(text: str, body: str, name: str) -> str:
+    head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"README.md needs the markers {BEGIN} and {END}")
-    tables = [table(name, report) for name, report in newest(results)]
-    body = "\n\n".join(tables) or "No result has been recorded yet."
-    return f"{head}{BEGIN}\n{body}\n{END}{tail}"
+        raise ValueError(f"{name} needs the markers {BEGIN} and {END}")
+    return f"{head}{BEGIN}\n{body or 'No result has been recorded yet.'}\n{END}{tail}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -86,15 +114,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if stale")
     options = parser.parse_args(arguments)
-    old = README.read_text()
-    new = updated(old, RESULTS)
-    if new == old:
-        return 0
-    if options.check:
-        print("README.md is stale: run python benchmarks/readme_table.py", file=sys.stderr)
-        return 1
-    README.write_text(new)
-    return 0
+    old = {path: path.read_text() for path in (README, PERFORMANCE)}
+    new = {
+        README: updated(old[README], RESULTS),
+        PERFORMANCE: _between(old[PERFORMANCE], suites(RESULTS), PERFORMANCE.name),
+    }
+    stale = [path for path in new if new[path] != old[path]]
+    for path in stale:
+        if options.check:
+            print(f"{path.name} is stale: run python benchmarks/readme_table.py", file=sys.stderr)
+        else:
+            path.write_text(new[path])
+    return int(bool(stale) and options.check)
 
 
 if __name__ == "__main__":

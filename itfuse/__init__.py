@@ -21,7 +21,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from itfuse import creation, engines, iterator, joining, protocol, random  # noqa: F401 - most install functions
+from itfuse import (  # these install functions
+    creation,  # noqa: F401
+    engines,
+    iterator,  # noqa: F401
+    joining,  # noqa: F401
+    protocol,  # noqa: F401
+    random,
+    selection,  # noqa: F401
+)
 from itfuse.array import Array, asarray, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.custom import CppFunction, cpp_function, reduce
@@ -46,7 +54,10 @@ from itfuse.functions import FUNCTIONS
 from itfuse.fused import fuse
 from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
+from itfuse.profile import Profile, profile
+from itfuse.selected import Selected
 from itfuse.standard import CONSTANTS, VERSION, namespace_info
+from itfuse.visual import visualize
 
 __version__ = "0.1.0"
 
@@ -84,7 +95,9 @@ __all__ = [
     "Note",
     "Plan",
     "PlanError",
+    "Profile",
     "RangeError",
+    "Selected",
     "ShapeError",
     "Stage",
     "TraceError",
@@ -99,9 +112,11 @@ __all__ = [
     "graph",
     "load",
     "plan",
+    "profile",
     "random",
     "reduce",
     "spec",
+    "visualize",
     *CONSTANTS,
     *FUNCTIONS,
 ]

@@ -14,12 +14,13 @@ import numpy as np
 
 from itfuse import dtypes, engines, expr, wording
 from itfuse.config import setting
-from itfuse.errors import DeviceError, ShapeError, Unsupported
-from itfuse.evaluate import evaluate
+from itfuse.errors import DeviceError, Unsupported
+from itfuse.evaluate import Asked, evaluate, outs_of
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
 from itfuse.form import Number
 from itfuse.ops import BY_NAME, INPUT
+from itfuse.picture import Picture
 from itfuse.plan import make_plan
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan
@@ -139,6 +140,19 @@ class Array:
     def explain(self, **options: Any) -> str:
         """Return what `compute` would do; see `itfuse.explain`."""
         return explain(self, **options)
+
+    def visualize(self, path: str | None = None, **options: Any) -> Picture:
+        """Return a picture of the passes that `compute` would run; see `itfuse.visualize`."""
+        return Picture(self.plan(**options), path)
+
+    # A selection asks for more than one node, and cuts its result to size.
+    def _asked(self) -> tuple[tuple[Node, ...], dict[Node, Any]]:
+        """Return what `compute` is to compute for this expression, the result first."""
+        return (self._node,), self._data
+
+    def _answer(self, results: Sequence[Any], stream: Any, given: bool) -> Any:
+        """Return the result; `given` is whether it lies in the caller's `out`."""
+        return results[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if place_of(self._device) != "cpu":
@@ -296,19 +310,16 @@ def spec(shape: int | Sequence[int], dtype: Any) -> Array:
     return Array(node, {node: None}, "none")
 
 
-def _gather(arrays: tuple[Any, ...]) -> tuple[tuple[Node, ...], dict[Node, Any], str]:
+def _gather(arrays: tuple[Any, ...]) -> Asked:
     if not arrays:
         raise TypeError("give at least one expression")
-    lifted = [asarray(x) for x in arrays]
+    lifted = tuple(asarray(x) for x in arrays)
     devices = [name for name in dict.fromkeys(x._device for x in lifted) if name != ANY]
     if len(devices) > 1:
         raise DeviceError(
             f"the expressions are on {' and '.join(devices)}; compute those of one device at a time"
         )
-    data: dict[Node, Any] = {}
-    for x in lifted:
-        data.update(x._data)
-    return tuple(x._node for x in lifted), data, place_of(devices[0] if devices else ANY)
+    return Asked(lifted, place_of(devices[0] if devices else ANY))
 
 
 def place_of(device: str) -> str:
@@ -354,8 +365,10 @@ def plan(
     >>> p.passes, p.bytes_read, p.bytes_written
     (1, 4000, 4)
     """
-    nodes, _, device = _gather(arrays)
-    return make_plan(nodes, device=device, strategy=strategy, max_passes=max_passes, until=until)
+    asked = _gather(arrays)
+    return make_plan(
+        asked.nodes, device=asked.device, strategy=strategy, max_passes=max_passes, until=until
+    )
 
 
 def explain(*arrays: Any, **options: Any) -> str:
@@ -430,20 +443,16 @@ def compute(
     (6.0, 3.0)
     """
     if len(arrays) == 1 and type(x := arrays[0]) is Array:
-        nodes: tuple[Node, ...] = (x._node,)
-        data, device = x._data, x._device
-        device = place_of(device) if device == ANY else device
-    else:
-        nodes, data, device = _gather(arrays)
-    outs = None if out is None else _outs(out, len(arrays))
-    results = evaluate(nodes, data, device, outs, stream, engine, max_passes)
-    if type(results[0]) is tuple:  # of the null engine
+        device = place_of(x._device) if x._device == ANY else x._device
+        outs = None if out is None else outs_of(out, 1)
+        results = evaluate((x._node,), x._data, device, outs, stream, engine, max_passes)
+        if type(results[0]) is tuple:  # of the null engine
+            return spec(*results[0])
+        return results[0]
+    asked = _gather(arrays)
+    outs = asked.outs(out)
+    results = evaluate(asked.nodes, asked.data, asked.device, outs, stream, engine, max_passes)
+    if type(results[0]) is tuple:
         results = tuple(spec(shape, dtype) for shape, dtype in results)
+    results = asked.answers(results, outs, stream)
     return results[0] if len(results) == 1 else results
-
-
-def _outs(out: Any, wanted: int) -> tuple[Any, ...]:
-    outs = (out,) if wanted == 1 and not isinstance(out, (tuple, list)) else tuple(out)
-    if len(outs) != wanted:
-        raise ShapeError(f"out= has {len(outs)} arrays for {wanted} expressions")
-    return outs

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from itfuse import engines
 from itfuse.config import option, setting, settings_key
 from itfuse.engines import READY
-from itfuse.errors import BoundsError, DeviceError, TraceError
+from itfuse.errors import BoundsError, DeviceError, ShapeError, TraceError
 from itfuse.explain import explain_text
 from itfuse.expr import Node
 from itfuse.form import Deferred, leaves_of
@@ -176,3 +177,51 @@ def show(made: Plan, runner: Any) -> None:
     if level >= 3 and hasattr(runner, "source"):
         for stage in made.stages:
             print(runner.source(stage), file=sys.stderr)
+
+
+class Asked:
+    """Expressions taken together: all nodes, their arrays, and which nodes each asked for."""
+
+    def __init__(self, arrays: Sequence[Any], device: str) -> None:
+        self.arrays, self.device = arrays, device
+        self.data: dict[Node, Any] = {}
+        self.spots: list[list[int]] = []
+        nodes: list[Node] = []
+        shared: dict[Node, int] = {}  # what comes with results is needed once
+        for x in arrays:
+            (result, *beside), data = x._asked()
+            self.data.update(data)
+            spots = [len(nodes)]
+            nodes.append(result)
+            for node in beside:
+                if node not in shared:
+                    shared[node] = len(nodes)
+                    nodes.append(node)
+                spots.append(shared[node])
+            self.spots.append(spots)
+        self.nodes = tuple(nodes)
+
+    def outs(self, out: Any) -> tuple[Any, ...] | None:
+        """Return an `out` for each node."""
+        if out is None:
+            return None
+        wanted: list[Any] = [None] * len(self.nodes)
+        for one, spots in zip(outs_of(out, len(self.arrays)), self.spots, strict=True):
+            wanted[spots[0]] = one
+        return tuple(wanted)
+
+    def answers(self, results: Sequence[Any], outs: Any, stream: Any) -> tuple[Any, ...]:
+        """Return the result of each expression."""
+        found = []
+        for x, spots in zip(self.arrays, self.spots, strict=True):
+            given = outs is not None and outs[spots[0]] is not None
+            found.append(x._answer([results[at] for at in spots], stream, given))
+        return tuple(found)
+
+
+def outs_of(out: Any, wanted: int) -> tuple[Any, ...]:
+    """Return an `out` for each of `wanted` expressions."""
+    outs = (out,) if wanted == 1 and not isinstance(out, (tuple, list)) else tuple(out)
+    if len(outs) != wanted:
+        raise ShapeError(f"out= has {len(outs)} arrays for {wanted} expressions")
+    return outs

@@ -58,6 +58,11 @@ def _along(stage: Stage) -> str:
     return f" along ax{'is' if len(stage.axes) == 1 else 'es'} {axes}{walks}"
 
 
+def at_most(*stages: Stage) -> str:
+    """Return the words before a number of bytes that the data may make less."""
+    return "at most " if any(stage.primitive == "select" for stage in stages) else ""
+
+
 def explain_text(plan: Plan) -> str:
     """Return what `plan` will do, for people.
 
@@ -77,7 +82,7 @@ def explain_text(plan: Plan) -> str:
     passes = f"{plan.passes} pass" + ("" if plan.passes == 1 else "es")
     lines = [
         f"{passes} on {plan.device}: reads {bytes_text(plan.bytes_read)}, writes "
-        f"{bytes_text(plan.bytes_written)}" + _floor(plan.bytes_moved, speed)
+        f"{at_most(*plan.stages)}{bytes_text(plan.bytes_written)}" + _floor(plan.bytes_moved, speed)
     ]
     if plan.bytes_temporary:
         lines.append(f"between passes: {bytes_text(plan.bytes_temporary)}")
@@ -89,9 +94,12 @@ def explain_text(plan: Plan) -> str:
         lines.append(f"     in   {_inputs(stage, names)}")
         for at, output in enumerate(stage.outputs):
             written = text(shown.get((number, at), output.node), names)
-            lines.append(f"     out  {output.dtype}{list(output.shape)} = {written}")
+            most = "at most " if stage.parts and stage.parts[at] >= 0 else ""
+            lines.append(
+                f"     out  {output.dtype}[{most}{str(list(output.shape))[1:]} = {written}"
+            )
         lines.append(
-            f"     reads {bytes_text(stage.bytes_read)}, writes "
+            f"     reads {bytes_text(stage.bytes_read)}, writes {at_most(stage)}"
             f"{bytes_text(stage.bytes_written)}"
             + _floor(stage.bytes_read + stage.bytes_written, speed)
         )

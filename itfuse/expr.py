@@ -20,6 +20,7 @@ from itfuse.errors import AxisError, DTypeError, RangeError, ShapeError, Unsuppo
 from itfuse.form import Deferred, Fields, Form, Interned, Number, form_of
 from itfuse.ops import (
     CONSTANT,
+    COUNT,
     FOLDS,
     GATHER,
     INPUT,
@@ -29,6 +30,7 @@ from itfuse.ops import (
     RESHAPE,
     ROWS,
     SCALAR,
+    SELECT,
     STRIDED,
     VIEW,
 )
@@ -107,7 +109,7 @@ class Node(Fields):
 _NOT_IN_OPS = {
     op.name: op
     for op in (INPUT, SCALAR, CONSTANT, POSITION, IOTA, VIEW, RESHAPE, STRIDED, GATHER,
-               *FOLDS.values())
+               SELECT, COUNT, *FOLDS.values())
 }  # fmt: skip
 _interned = Interned()
 _lock = threading.RLock()  # a node's death inside may run what interns another

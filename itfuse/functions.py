@@ -290,22 +290,21 @@ def _array_ufunc(self: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwar
 def call_as_numpy(function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call an itfuse function with the arguments of NumPy's function of that name.
 
-    Its parameters may come in another order: positional ones are passed by NumPy's names, from
-    the first one on that both have.
+    Positional ones are passed by NumPy's names from the first one on that has another place here.
     """
     name = function.__name__
     renamed: dict[str, str] = {"a_min": "min", "a_max": "max"} if name == "clip" else {}
     theirs, ours = _parameters(function), _parameters(call)
+    places = {one.name: at for at, one in enumerate(ours) if one.kind in _POSITIONAL}
     by_name: dict[str, Any] = dict(kwargs)
     for at, parameter in enumerate(theirs[: len(args)]):
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             break
         mine = renamed.get(parameter.name, parameter.name)
-        shared = any(one.name == mine and one.kind in _NAMED for one in ours)
-        if (shared and parameter.kind in _NAMED) or parameter.name == "out":
+        here = at < len(ours) and ours[at].kind in _POSITIONAL and places.get(mine, at) == at
+        if not here or parameter.name == "out":
             args, rest = args[:at], args[at:]
-            names = [one.name for one in theirs[at:] if one.kind in _NAMED]
-            by_name.update(zip(names, rest, strict=False))
+            by_name.update(zip((one.name for one in theirs[at:]), rest, strict=False))
             break
     _no_out(name, by_name)
     known = {one.name for one in ours}
@@ -317,7 +316,8 @@ def call_as_numpy(function: Any, call: Callable[..., Any], args: Any, kwargs: An
     return call(*args, **{renamed.get(key, key): value for key, value in by_name.items()})
 
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+               inspect.Parameter.VAR_POSITIONAL)  # fmt: skip
 
 
 @functools.cache

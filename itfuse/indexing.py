@@ -50,7 +50,7 @@ def as_places(index: Any, like: Array, size: int, what: object) -> Array:
     BoundsError
         If it holds no integers, or the axis has no elements and the index has.
     Unsupported
-        For boolean masks.
+        For booleans.
     """
     if isinstance(index, (list, tuple, range, int, np.generic)):
         index = np.asarray(index)
@@ -64,8 +64,8 @@ def as_places(index: Any, like: Array, size: int, what: object) -> Array:
     places = asarray(index)
     if places.dtype.kind == "b":
         raise Unsupported(
-            f"{what}: a boolean mask chooses a number of elements that only the data tell; use "
-            "itf.where(mask, x, other), or index the computed array"
+            f"{what}: these indices are booleans; use x[mask] or itf.compress(mask, x, axis), or "
+            "cast them with .astype(int)"
         )
     if places.dtype.kind not in "iu":
         raise BoundsError(f"{what}: an index array must hold integers, not {places.dtype}")
@@ -75,7 +75,7 @@ def as_places(index: Any, like: Array, size: int, what: object) -> Array:
     return places._of(node)
 
 
-def _trailing(x: Array, count: int) -> Array:
+def trailing(x: Array, count: int) -> Array:
     """Return `x` with `count` more axes of one element at its end."""
     rank = x.ndim + count
     rows = [along(axis, rank) for axis in range(x.ndim)]
@@ -132,7 +132,7 @@ def getitem(x: Array, key: Any) -> Array:
         For an index beyond its axis, or more indices than axes. Where an index array decides,
         the CPU engine raises when it computes; on a GPU see the setting `bounds_check`.
     Unsupported
-        For boolean masks.
+        For booleans; `itfuse.selected.getitem`, which calls this, takes masks.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def _assemble(x: Array, axes: _Axes, places: list[Array], what: object, label: s
             rows.append(along(axis + extra if axis >= start else axis, rank, first, step))
         elif isinstance(row, Array):
             rows.append(len(computed))
-            computed.append(_trailing(row, behind) if behind else row)
+            computed.append(trailing(row, behind) if behind else row)
         else:
             rows.append(constant(row, rank))
     whole = (*axes.shape[:start], *shape, *axes.shape[start:])
@@ -308,7 +308,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     rows += [0, *(along(at, rank) for at in range(rank - behind, rank))]
     shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
     label = f"take({{0}}, {{1}}, axis={axis})"
-    return view(x, shape, rows, label, _trailing(places, behind) if behind else places)
+    return view(x, shape, rows, label, trailing(places, behind) if behind else places)
 
 
 def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:

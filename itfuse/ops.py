@@ -47,6 +47,7 @@ from itfuse.rows.op import (
     PLACE,
     RANDOM,
     REDUCTION,
+    SELECTION,
     STATISTIC,
     Op,
 )
@@ -107,6 +108,9 @@ RESHAPE = Op("reshape", 1, PLACE, "The operand's elements in row-major order in 
 # array at the byte offset that the second operand computes.
 STRIDED = Op("strided", 1, PLACE, "An array along other strides.")
 GATHER = Op("gather", 2, PLACE, "An array at computed places.")
+# Roots only, because their sizes are decided by data; `arg` is a plan.index.Choice.
+SELECT = Op("select", 2, SELECTION, "Elements of the last operand that a flag chooses.")
+COUNT = Op("count", 1, SELECTION, "How many elements each flag chooses.")
 
 # ---- arithmetic ------------------------------------------------------------------------------
 _elementwise("add", 2, "Sum.", np.add, {

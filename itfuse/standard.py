@@ -70,7 +70,7 @@ class Info:
 
     def capabilities(self) -> dict[str, Any]:
         """Return what the standard leaves open: sizes never depend on data."""
-        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": None}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> str:
         """Return where arrays without a device are computed."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from itfuse.form import Fields
 from itfuse.ops import CONSTANT, INPUT, IOTA, OPS, POSITION, SCALAR
-from itfuse.rows.op import INDEX, PLACE, Op
+from itfuse.rows.op import INDEX, PLACE, SELECTION, Op
 
 if TYPE_CHECKING:
     from itfuse.expr import Node
@@ -73,6 +73,9 @@ def text(root: Node, names: dict[Node, str] | None = None, limit: int = _TEXT_LI
         elif node.op.kind in (PLACE, INDEX) or node.op is IOTA:
             line = _place_text(node, [written[src] for src in node.srcs])
             written[node] = line if len(line) <= limit else f"{node.op.shown}(...)"
+        elif node.op.kind == SELECTION:
+            line = _selection_text(node, [written[src] for src in node.srcs])
+            written[node] = line if len(line) <= limit else f"{node.op.shown}(...)"
         else:
             parts = [written[src] for src in node.srcs]
             line = call_of(node.op, parts, node.dtype.name, node)
@@ -92,6 +95,18 @@ def _place_text(node: Node, parts: list[str]) -> str:
     if node.op.name == "reshape":
         return f"reshape({parts[0]}, {node.shape})"
     return f"{parts[0]}[...]" if parts else f"{node.op.shown}({node.shape})"
+
+
+def _selection_text(node: Node, parts: list[str]) -> str:
+    label = node.arg.label
+    indexed = label.startswith("{")  # values[flags]: only the values keep their parentheses
+    last = len(parts) - 1
+    bare = [p if indexed and at == last else _bare_text(p) for at, p in enumerate(parts)]
+    return str(label).format(*bare)
+
+
+def _bare_text(part: str) -> str:
+    return part[1:-1] if part.startswith("(") and _closes_at_end(part) else part
 
 
 class Lazily:
@@ -130,7 +145,7 @@ def call_of(op: Op, parts: list[str], dtype: str, node: Node | None = None) -> s
     if op.symbol and len(parts) == 1:
         return f"{op.symbol}{parts[0]}"
     # A binary operand brings its own parentheses.
-    bare = [p[1:-1] if p.startswith("(") and _closes_at_end(p) else p for p in parts]
+    bare = [_bare_text(p) for p in parts]
     if op is OPS["astype"]:
         return f"astype({bare[0]}, {dtype})"
     if node is not None and op.reduces:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from itfuse import engines
-from itfuse.bench.runner import Report, Row, Settings
+from itfuse.bench.result import Report, Row, Settings
 from itfuse.bench.timing import Timing
 
 # Tests name every dtype; the library itself imports this only when bfloat16 is used.

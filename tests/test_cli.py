@@ -16,8 +16,14 @@ from typer.testing import CliRunner
 
 import itfuse as itf
 from itfuse import engines
-from itfuse.bench import cases, runner
+from itfuse.bench import cases, runner, timing
 from itfuse.bench.app import app
+
+
+@pytest.fixture(autouse=True)
+def small_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing.CpuDevice, "ceiling_bytes", 1 << 20)
+
 
 QUICK = ["bench", "--engine", "cpu", "--size", "2**10", "--repeat", "2"]
 
@@ -66,7 +72,7 @@ def test_bench() -> None:
     result = call(*QUICK)
     assert result.exit_code == 0, result.output
     assert "cpu engine on" in result.output and "1024 float32"
-    assert all(name in result.output for name in cases.CASES)
+    assert all(case.name in result.output for case in cases.of_suite("default"))
     assert "ceiling:" in result.output and "WRONG" not in result.output
 
 
@@ -97,6 +103,13 @@ def test_json_to_standard_output() -> None:
         (["--repeat", "0"], "--repeat"),
         (["--json", "/no/such/folder/x.json"], "there is no folder /no/such/folder"),
         (["--json", "/"], "/ is a folder"),
+        (["--html", "/no/such/folder/x.html"], "there is no folder /no/such/folder"),
+        (["--csv", "/"], "/ is a folder"),
+        (["--suite", "rovs"], "did you mean 'rows'?"),
+        (["--suite", "article", "--peer", "torch.compil"], "did you mean 'torch.compile'?"),
+        (["--save-plot", "x.bmp"], ".png, .svg or .pdf"),
+        (["--save-plot", "-"], "a picture needs a file"),
+        (["--json", "-", "--csv", "-"], "only one result can be printed"),
         (["--speed"], "No such option"),
     ],
 )
@@ -133,8 +146,8 @@ def test_a_result_that_cannot_be_saved_is_still_shown(
     folder.mkdir()
     run = runner.run
 
-    def run_and_lose_the_folder(*arguments: Any) -> None:
-        run(*arguments)
+    def run_and_lose_the_folder(*arguments: Any, **named: Any) -> None:
+        run(*arguments, **named)
         folder.rmdir()
 
     monkeypatch.setattr(runner, "run", run_and_lose_the_folder)

@@ -186,9 +186,10 @@ def test_bounds_are_known_beforehand_where_they_can_be() -> None:
     assert x[[]].shape == (0, 6)
     with pytest.raises(IndexError, match="integers"):
         itf.asarray(X)[np.array([1.0])]
+    with pytest.raises(itf.Unsupported, match="booleans"):
+        itf.take(X, [True, False])
     for mask in (X > 3, X[:, 0] > 3, True, np.bool_(True)):
-        with pytest.raises(itf.Unsupported, match="mask"):
-            itf.asarray(X)[mask]
+        assert itf.asarray(X)[mask].ndim == X[mask].ndim
     with pytest.raises(ValueError, match=r"\(3,\) and \(2,\)"):
         itf.asarray(X)[[0, 1, 2], [0, 1]]
     with pytest.raises(ValueError, match="mode"):

@@ -32,13 +32,23 @@ def turned() -> itf.Array:
     return itf.spec((512, 512), "float32") * itf.spec((512, 1), "float32") > 0
 
 
-@pytest.mark.parametrize("case", [bias_relu, norm, centred, turned])
+def above_mean() -> itf.Array:
+    x = itf.spec((1 << 20,), "float32")
+    return (x * 2)[x > x.mean()]
+
+
+def positive() -> itf.Array:
+    x = itf.spec((1 << 20,), "float32")
+    return x[x > 0]
+
+
+@pytest.mark.parametrize("case", [bias_relu, norm, centred, turned, above_mean])
 def test_explain(case: Callable[[], itf.Array], golden: Callable[[str, str], None]) -> None:
     with itf.config(bandwidth=4000):
         golden(f"explain_{case.__name__}.txt", itf.explain(case()) + "\n")
 
 
-@pytest.mark.parametrize("case", [bias_relu, norm])
+@pytest.mark.parametrize("case", [bias_relu, norm, positive])
 @pytest.mark.parametrize("aligned", [True, False], ids=["aligned", "any"])
 def test_tile_source(
     case: Callable[[], itf.Array], aligned: bool, golden: Callable[[str, str], None]

@@ -1,4 +1,4 @@
-"""Random arrays, functions and operators of users, iterators: the CPU engine's answers on a GPU."""
+"""Random arrays, functions of users and iterators on a GPU: the CPU engine's answers."""
 
 from __future__ import annotations
 

@@ -24,18 +24,21 @@ LAYERS = (
     ("lower",),
     ("cache", "disk", "engines"),
     ("explain",),
+    ("picture",),
     ("evaluate",),
     ("array",),
     ("functions",),
     ("indexing",),
     ("manipulation",),
     ("creation", "joining"),
-    ("protocol", "standard", "random", "custom", "iterator"),
+    ("selected",),
+    ("protocol", "selection", "standard", "random", "custom", "iterator"),
     ("number",),
     ("trace",),
     ("short", "signature"),
     ("fused",),
     ("graph",),
+    ("profile", "visual"),
     ("__init__",),
     ("cli", "bench", "testing", "__main__", "ahead"),
 )
@@ -46,8 +49,10 @@ INSIDE_A_LEVEL = {("config", "errors"), ("dtypes", "errors"), ("reference", "err
                   ("wording", "expr"), ("wording", "form"),
                   ("cli", "bench"), ("__main__", "cli"), ("__init__", "ahead")}  # fmt: skip
 OPTIONAL = {
-    "cupy": ("engines/cuda/", "bench/"), "cuda": ("engines/cuda/",),
-    "ml_dtypes": ("dtypes.py",), "rich": ("cli.py", "bench/"), "typer": ("cli.py", "bench/"),
+    "cupy": ("engines/cuda/", "bench/"), "cuda": ("engines/cuda/", "bench/peers/"),
+    "ml_dtypes": ("dtypes.py",), "rich": ("cli.py", "bench/"), "torch": ("bench/peers/",),
+    "jax": ("bench/peers/",), "triton": ("bench/peers/",), "numexpr": ("bench/peers/",),
+    "matplotlib": ("bench/plot.py",), "typer": ("cli.py", "bench/"),
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from itfuse.bench import report
 from itfuse.bench.cases import CASES
-from itfuse.bench.runner import Report
+from itfuse.bench.result import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -51,7 +51,10 @@ def test_a_stale_table_is_found(
     readme = tmp_path / "README.md"
     readme.write_text(README)
     save(whole, tmp_path / "results" / "a.json")
+    performance = tmp_path / "performance.md"
+    performance.write_text((ROOT / "docs" / "performance.md").read_text())
     monkeypatch.setattr(script, "README", readme)
+    monkeypatch.setattr(script, "PERFORMANCE", performance)
     monkeypatch.setattr(script, "RESULTS", tmp_path / "results")
     assert script.main(["--check"]) == 1
     assert "stale" in capsys.readouterr().err
@@ -69,6 +72,22 @@ def test_the_newest_complete_result_of_each_engine_counts(
     save(example, tmp_path / "interrupted.json", date="2026-04-01T00:00:00+00:00")
     save(whole, tmp_path / "gpu" / "g.json", engine="cuda", date="2026-02-01T00:00:00+00:00")
     assert [name for name, _ in script.newest(tmp_path)] == ["gpu/g.json", "new.json"]
+
+
+def test_suites_go_to_the_page_of_performance(
+    script: ModuleType, whole: Report, tmp_path: Path
+) -> None:
+    rows = [replace(whole.rows[0], suite="article"), replace(whole.rows[0], suite="rows")]
+    settings = replace(whole.settings, suites=("article", "rows"), peers=("all",))
+    save(whole, tmp_path / "plain.json")
+    save(replace(whole, rows=rows, settings=settings, cases=["a", "b"]), tmp_path / "d" / "s.json")
+    named = replace(settings, named=("dot",))
+    save(replace(whole, rows=rows, settings=named, cases=["a", "b"]), tmp_path / "d" / "n.json")
+    assert [name for name, _ in script.newest(tmp_path)] == ["plain.json"]
+    text = script.suites(tmp_path)
+    assert "### article, A processor" in text and "### rows, A processor" in text
+    assert text.count("From [d/s.json](../benchmarks/results/d/s.json).") == 2
+    assert "| `dot` | itfuse | 1 | 8.00 |" in text
 
 
 def test_no_result_is_said(script: ModuleType, tmp_path: Path) -> None:

@@ -74,6 +74,10 @@ STAGES = {
         ("cub.iterator", "itf.sqrt((S * S).sum())"),
         ("cub.iterator", "(X * I).mean(), abs(X).max(), (I > 0).all()"),
     ),
+    "selections": (
+        ("cub.pointers", "X[X > 0]"),
+        ("cub.pointers", "I[I % 3 == 1]"),
+    ),
     "float16 and bfloat16": (
         ("cub.pointers", "H * 2 + 1"),
         ("cub.iterator", "H.sum(), (H * K).max()"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +10,7 @@ import typer
 
 import itfuse as itf
 from itfuse import disk
-from itfuse.errors import ConfigError, DeviceError
-
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+from itfuse.bench.commands import bench
 
 app = typer.Typer(
     name="itfuse",
@@ -23,21 +20,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help needs no import of rich
 )
-
-
-class EngineName(StrEnum):
-    """Where the benchmark may run."""
-
-    auto = "auto"
-    cuda = "cuda"
-    cpu = "cpu"
-
-
-class DTypeName(StrEnum):
-    """What the cases are defined for."""
-
-    float32 = "float32"
-    float64 = "float64"
 
 
 def _version(wanted: bool) -> None:
@@ -55,70 +37,7 @@ def _root(
     """Explicit kernel fusion for CuPy arrays."""
 
 
-@app.command()
-def bench(
-    size: Annotated[
-        str | None,
-        typer.Option(
-            help="Elements of each input: 2**26, 1e6, 64Mi. [default: 2**28 on a GPU, 2**24 on "
-            "the CPU; less if memory is short]"
-        ),
-    ] = None,
-    dtype: Annotated[DTypeName, typer.Option(help="Of the inputs.")] = DTypeName.float32,
-    case: Annotated[
-        list[str] | None, typer.Option(help="Run only this case; may be given again.")
-    ] = None,
-    repeat: Annotated[
-        int | None,
-        typer.Option(min=1, max=10_000, help="Timed rounds. [default: 30 on a GPU, 9 on the CPU]"),
-    ] = None,
-    json: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Save the results; - prints them, the table to stderr."),
-    ] = None,
-    engine: Annotated[
-        EngineName, typer.Option(help="auto takes the GPU if there is one.")
-    ] = EngineName.auto,
-) -> None:
-    """Time fused passes beside the unfused library and a copy, in one run.
-
-    Every answer is checked before it is timed. Exit codes: 0, 1 if a case is wrong or failed,
-    2 for bad options, 130 after Ctrl-C, which keeps the results so far.
-    """
-    from itfuse.bench import cases, options, report, runner, timing
-
-    if json is not None and (why := report.unwritable(json)):
-        raise typer.BadParameter(why, param_hint="--json")
-    try:
-        elements = None if size is None else options.parse_size(size)
-    except ConfigError as wrong:
-        raise typer.BadParameter(str(wrong), param_hint="--size") from None
-    try:
-        chosen = cases.select(case or [])
-    except ConfigError as wrong:
-        raise typer.BadParameter(str(wrong), param_hint="--case") from None
-    try:
-        device = timing.open_device(engine)
-    except DeviceError as wrong:
-        raise typer.BadParameter(str(wrong), param_hint="--engine") from None
-
-    console = report.terminal(stderr=json == "-")
-    result = runner.start(device, chosen, elements, dtype.value, repeat)
-    console.print(report.title(result))
-    with report.progress(len(chosen)) as began:
-        runner.run(device, chosen, result, began)
-    report.show(result, console)
-    failed = any(row.status != runner.OK for row in result.rows)
-    if json is not None:
-        try:
-            report.save(result, json)
-        except OSError as why:
-            print(f"itfuse: cannot write {json}: {why.strerror}", file=sys.stderr)
-            failed = True
-    if result.interrupted:
-        raise typer.Exit(INTERRUPTED)
-    if failed:
-        raise typer.Exit(1)
+app.add_typer(bench, name="bench")
 
 
 @app.command()

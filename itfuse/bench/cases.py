@@ -1,155 +1,95 @@
-"""The table of cases. A case is one row and is added nowhere else.
+"""The table of cases. A case is one row, and is added in one place.
 
-`meaning` is NumPy and is what the other two columns compute: the tests evaluate it. `unfused` is
-how a user of NumPy or CuPy writes it with the library's own operations, into a given `out`; its
-first argument is the library's module, with `erf` added, which neither has under that name.
+The rows are in basic.py, layouts.py (views), along.py (rows and columns), series.py (the same case
+in many dtypes, sizes and lengths) and apps.py.
+
+`meaning` is NumPy and is what the other columns compute: the tests evaluate it, with `erf`,
+`softmax` and `layernorm` added. `form` is how a user of NumPy, CuPy, torch or JAX writes it with
+the library's own operations, which is also what a user of itfuse writes.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
 
+from itfuse.bench.along import ALONG
+from itfuse.bench.apps import APPS
+from itfuse.bench.basic import BASIC, DEFAULT
+from itfuse.bench.case import Case
+from itfuse.bench.layouts import LAYOUTS
+from itfuse.bench.series import SERIES
 from itfuse.errors import ConfigError
-from itfuse.functions import FUNCTIONS
 
-erf, relu, sqrt = FUNCTIONS["erf"], FUNCTIONS["relu"], FUNCTIONS["sqrt"]
-
-FULL = (-1,)
-"""Shape of an input with all of the benchmark's elements; -1 stands for their number."""
-
-_HALF_ROOT = 0.7071067811865476  # sqrt(1/2)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One expression to time.
-
-    Attributes
-    ----------
-    name : str
-        What `--case` takes.
-    meaning : str
-        The expression in NumPy, over inputs `x`, `y`, `z` in order.
-    inputs : tuple of tuple of int
-        Shape of each input; -1 stands for the benchmark's number of elements.
-    fused : callable
-        Lazy inputs -> `itfuse.Array`.
-    unfused : callable
-        (library, out, *inputs) -> the answer in `out`, one library call after the other.
-    tolerance : float
-        Allowed difference from the unfused answer, in units of the dtype's epsilon times
-        (|answer| + 1); 0 asks for equality.
-    temporaries : int
-        Arrays of the input's size that `unfused` holds at most, `out` not counted.
-    """
-
-    name: str
-    meaning: str
-    inputs: tuple[tuple[int, ...], ...]
-    fused: Callable[..., Any]
-    unfused: Callable[..., Any]
-    tolerance: float = 0.0
-    temporaries: int = 2
-
-    def shapes(self, size: int) -> tuple[tuple[int, ...], ...]:
-        """Return the inputs' shapes for a benchmark of `size` elements."""
-        return tuple(tuple(size if n == -1 else n for n in shape) for shape in self.inputs)
-
-    def elements(self, size: int) -> int:
-        """Return the number of elements of all inputs."""
-        return sum(math.prod(shape) for shape in self.shapes(size))
-
-
-def _gelu(x: Any, b: Any) -> Any:
-    t = x + b
-    return 0.5 * t * (1 + erf(t * _HALF_ROOT))
-
-
-def _unfused_gelu(xp: Any, out: Any, x: Any, b: Any) -> Any:
-    t = x + b
-    return xp.multiply(0.5 * t, 1 + xp.erf(t * _HALF_ROOT), out=out)
-
-
-# Sums of float32 in other orders differ by some epsilons; 64 is far above that, and far below
-# what one lost or doubled element does in the small check (1009 elements: about 8000 epsilons).
-_SUM = 64.0
-
-CASES: dict[str, Case] = {
-    case.name: case
-    for case in (
-        Case(
-            "sum(abs(x))",
-            "np.sum(np.abs(x))",
-            (FULL,),
-            lambda x: abs(x).sum(),
-            lambda xp, out, x: xp.sum(xp.abs(x), out=out),
-            _SUM,
-        ),
-        Case(
-            "relu(2x+1)",
-            "np.maximum(2 * x + 1, 0)",
-            (FULL,),
-            lambda x: relu(2 * x + 1),
-            lambda xp, out, x: xp.maximum(2 * x + 1, 0, out=out),
-        ),
-        Case(
-            "relu(2x+y)",
-            "np.maximum(2 * x + y, 0)",
-            (FULL, FULL),
-            lambda x, y: relu(2 * x + y),
-            lambda xp, out, x, y: xp.maximum(2 * x + y, 0, out=out),
-        ),
-        Case(
-            "relu(x*y+z)",
-            "np.maximum(x * y + z, 0)",
-            (FULL, FULL, FULL),
-            lambda x, y, z: relu(x * y + z),
-            lambda xp, out, x, y, z: xp.maximum(x * y + z, 0, out=out),
-        ),
-        Case(
-            "gelu(x+b)",
-            "0.5 * (t := x + y) * (1 + erf(t * 0.7071067811865476))",
-            (FULL, FULL),
-            _gelu,
-            _unfused_gelu,
-            tolerance=8,
-            temporaries=20,  # itfuse.reference.erf, which stands in for NumPy's missing one
-        ),
-        Case(
-            "dot",
-            "np.sum(x * y)",
-            (FULL, FULL),
-            lambda x, y: (x * y).sum(),
-            lambda xp, out, x, y: xp.sum(x * y, out=out),
-            _SUM,
-        ),
-        Case(
-            "norm",
-            "np.sqrt(np.sum(x * x))",
-            (FULL,),
-            lambda x: sqrt((x * x).sum()),
-            lambda xp, out, x: xp.sqrt(xp.sum(x * x), out=out),
-            _SUM,
-        ),
-        Case(
-            "mean",
-            "np.mean(x)",
-            (FULL,),
-            lambda x: x.mean(),
-            lambda xp, out, x: xp.mean(x, out=out),
-            _SUM,
-            temporaries=0,
-        ),
-    )
+SUITES: dict[str, str] = {
+    DEFAULT: "eight transforms and reductions: what `itfuse bench` runs",
+    "article": "sum(abs(x)), NVIDIA's example of what fusion saves (July 2026)",
+    "elementwise": "one to four inputs, one or two outputs, arrays of any layout",
+    "reduce": "whole-array reductions with a map before or after",
+    "rows": "along the last axis: sums, softmax, layernorm, argmax",
+    "columns": "along the first axis",
+    "scan": "running sums",
+    "select": "what the data keep",
+    "dtypes": "the same two cases in every dtype",
+    "sizes": "10**3 to 2**30 elements: first launches rule, then bandwidth",
+    "latency": "host time a call, first calls, import",
+    "depth": "chains of 1 to 64 operations",
+    "cpu": "the CPU engine beside NumPy and numexpr, on any machine",
+    "apps": "pieces of real programs, and BabelStream's five kernels",
 }
+"""What each suite shows, in the order in which they are listed."""
+
+CASES: dict[str, Case] = {case.name: case for case in (*BASIC, *LAYOUTS, *ALONG, *SERIES, *APPS)}
 
 
-def select(names: Iterable[str]) -> list[Case]:
-    """Return the cases called `names`, in the table's order; all of them for no names.
+def of_suite(name: str) -> list[Case]:
+    """Return the cases of a suite, in the table's order."""
+    return [case for case in CASES.values() if name in case.suites]
+
+
+def suites(names: Iterable[str]) -> list[str]:
+    """Return the suites called `names`, which may be joined by commas; `all` is every one.
+
+    Raises
+    ------
+    ConfigError
+        For a name that is none, with the nearest one.
+
+    Examples
+    --------
+    >>> suites(["rows,Article"])
+    ['article', 'rows']
+    """
+    wanted = set()
+    for name in (one.strip() for many in names for one in many.split(",") if one.strip()):
+        if name.lower() == "all":
+            wanted |= set(SUITES) - {DEFAULT}
+        else:
+            wanted.add(nearest("suite", name, SUITES))
+    return [name for name in SUITES if name in wanted]
+
+
+def nearest(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the one of `known` that `name` means, whatever its case and spaces.
+
+    Raises
+    ------
+    ConfigError
+        Naming the nearest one.
+    """
+    by_key = {_key(one): one for one in known}
+    found = by_key.get(_key(name))
+    if found is None:
+        near = difflib.get_close_matches(_key(name), by_key, n=1, cutoff=0.4)
+        hint = f"did you mean {by_key[near[0]]!r}? " if near else ""
+        listed = list(by_key.values())
+        more = f" and {len(listed) - 20} more (itfuse bench list)" if len(listed) > 20 else ""
+        raise ConfigError(f"no {kind} {name!r}; {hint}there are {', '.join(listed[:20])}{more}")
+    return found
+
+
+def select(names: Iterable[str], suite: str = DEFAULT) -> list[Case]:
+    """Return the cases called `names`, in the table's order; those of `suite` for no names.
 
     Raises
     ------
@@ -161,16 +101,22 @@ def select(names: Iterable[str]) -> list[Case]:
     >>> [case.name for case in select(["Dot", "sum( abs(x) )"])]
     ['sum(abs(x))', 'dot']
     """
-    by_key = {_key(name): name for name in CASES}
-    wanted = set()
-    for name in names:
-        found = by_key.get(_key(name))
-        if found is None:
-            near = difflib.get_close_matches(_key(name), by_key, n=1, cutoff=0.4)
-            hint = f"did you mean {by_key[near[0]]!r}? " if near else ""
-            raise ConfigError(f"no case {name!r}; {hint}there are {', '.join(CASES)}")
-        wanted.add(found)
-    return [case for case in CASES.values() if not wanted or case.name in wanted]
+    wanted = {nearest("case", name, CASES) for name in names}
+    return [case for case in CASES.values() if case.name in wanted] or of_suite(suite)
+
+
+def chosen(names: Iterable[str], wanted: Iterable[str]) -> list[Case]:
+    """Return the cases called `names`; without names, those of the suites `wanted`, suite by suite.
+
+    Raises
+    ------
+    ConfigError
+        For a name that is not in the table, with the nearest one.
+    """
+    if names := list(names):
+        return select(names)
+    found = {case.name: case for suite in wanted for case in of_suite(suite)}
+    return list(found.values())
 
 
 def _key(name: str) -> str:

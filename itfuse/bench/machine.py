@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 from importlib import metadata
 from pathlib import Path
 
@@ -18,11 +19,18 @@ _PACKAGES = {
     "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
     "nvjitlink": ("nvidia-nvjitlink", "nvidia-nvjitlink-cu12"),
 }
+_PEERS = ("torch", "triton", "jax", "numexpr")
 
 
 def packages() -> dict[str, str]:
     """Return the version of each package that matters, `""` for one that is not installed."""
     return {name: _version(candidates) for name, candidates in _PACKAGES.items()}
+
+
+def peer_packages() -> dict[str, str]:
+    """Return the versions of the installed libraries that are only compared with."""
+    found = {name: _version((name,)) for name in _PEERS}
+    return {name: version for name, version in found.items() if version}
 
 
 def _version(candidates: tuple[str, ...]) -> str:
@@ -45,6 +53,27 @@ def _first_match(path: str, pattern: str) -> str:
 def driver() -> str:
     """Return the version of the NVIDIA kernel driver, `""` where it cannot be read."""
     return _first_match("/proc/driver/nvidia/version", r"^NVRM version:.*?\s(\d+\.[\d.]+)\s")
+
+
+def gpu_clocks(number: int) -> str:
+    """Return what nvidia-smi reads of a GPU's clocks, `""` where it cannot be asked."""
+    fields = "clocks.sm,clocks.mem,temperature.gpu,power.draw"
+    command = ["nvidia-smi", f"--id={number}", f"--query-gpu={fields}", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    parts = [part.strip() for part in found.stdout.strip().split(",")]
+    if found.returncode or len(parts) != len(fields.split(",")):
+        return ""
+    sm, memory, heat, power = parts
+    return f"SM {sm}, memory {memory}, {heat} C, {power}"
+
+
+def clock() -> str:
+    """Return the processor's clock now, `""` where it cannot be read."""
+    found = _first_match("/proc/cpuinfo", r"^cpu MHz\s*:\s*([\d.]+)$")
+    return f"{float(found):,.0f} MHz" if found else ""
 
 
 def processor() -> str:

@@ -1,4 +1,4 @@
-"""A report as a table for the terminal and as a JSON document."""
+"""A report as tables for the terminal and as a JSON document."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from itfuse.bench.cases import Case
-from itfuse.bench.runner import FAILED, FUSED, OK, Report, Row, Settings
+from itfuse.bench.case import COPY, FUSED, LATENCY, Bar, Case
+from itfuse.bench.cases import SUITES
+from itfuse.bench.result import FAILED, OK, Report, Row, Settings, size_text
+from itfuse.bench.schedule import clock
 from itfuse.bench.timing import Timing
 from itfuse.errors import ConfigError
 
-FORMAT = 1
-"""Version of the JSON document."""
+FORMAT = 2
+"""Version of the JSON document; version 1 had one suite and no peers."""
+
+_LATER = ("ceilings", "clocks", "absent", "lost")  # of a report, from version 2 on
 
 
 def terminal(stderr: bool = False) -> Console:
     """Return a console; a file or pipe gets lines long enough for the table."""
     console = Console(stderr=stderr, markup=False, highlight=False)
     if not console.is_terminal:
-        console.width = max(console.width, 110)
+        console.width = max(console.width, 120)
     return console
 
 
@@ -66,26 +70,35 @@ def document(report: Report) -> dict[str, Any]:
     """
     rows = []
     for row in report.rows:
-        values = {**asdict(row), "bytes_moved": row.bytes_moved}
-        if row.status == OK:
+        bars = [
+            {**asdict(bar), "found": row.found(bar), "kept": row.keeps(bar)} for bar in row.bars
+        ]
+        values = {**asdict(row), "bars": bars, "bytes_moved": row.bytes_moved}
+        if row.timed and COPY in row.timings:
             values["gib_per_s"] = row.gib_per_s
             values["copy_gib_per_s"] = row.copy_gib_per_s
             values["share_of_ceiling"] = row.share
-            values["speed_up"] = row.speed_up(report.library)
+            if report.library in row.timings:
+                values["speed_up"] = row.speed_up(report.library)
         rows.append(values)
     return {
         "format": FORMAT,
         "date": report.date,
-        "complete": len(report.rows) == len(report.cases),
+        "complete": not report.interrupted and len(report.rows) >= len(report.cases),
         "engine": report.engine,
         "library": report.library,
         "device": report.device,
         "host": report.host,
         "packages": report.packages,
-        "settings": {**asdict(report.settings), "cases": report.cases},
+        "settings": {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in {**asdict(report.settings), "cases": report.cases}.items()
+        },
         "ceiling": {"what": report.copy_name, "gib_per_s": report.ceiling},
         "rows": rows,
         "notes": report.notes,
+        **{name: getattr(report, name) for name in _LATER},
+        "command": report.command(),
     }
 
 
@@ -95,17 +108,31 @@ def from_document(values: dict[str, Any]) -> Report:
     Raises
     ------
     ConfigError
-        If it is of another format.
+        If it is of another format, or no result at all.
     """
-    if values.get("format") != FORMAT:
-        raise ConfigError(f"a result of format {values.get('format')}; this itfuse reads {FORMAT}")
+    if not isinstance(values, dict) or values.get("format") not in (1, FORMAT):
+        found = values.get("format") if isinstance(values, dict) else None
+        raise ConfigError(f"a result of format {found}; this itfuse reads 1 and {FORMAT}")
+    try:
+        return _from_document(values)
+    except (KeyError, TypeError, AttributeError) as why:
+        raise ConfigError(f"a damaged result: {type(why).__name__}: {why}") from None
+
+
+def _from_document(values: dict[str, Any]) -> Report:
     settings = dict(values["settings"])
     cases = settings.pop("cases")
+    for name in ("suites", "peers", "named"):
+        if name in settings:
+            settings[name] = tuple(settings[name])
     known = {one.name for one in fields(Row)}
     rows = []
     for row in values["rows"]:
         stored = {name: value for name, value in row.items() if name in known}
         stored["timings"] = {name: Timing(**times) for name, times in row["timings"].items()}
+        stored["bars"] = tuple(
+            Bar(one["limit"], one["against"], one["of"]) for one in row.get("bars", ())
+        )
         rows.append(Row(**stored))
     return Report(
         values["engine"],
@@ -120,7 +147,23 @@ def from_document(values: dict[str, Any]) -> Report:
         rows,
         values["notes"],
         interrupted=not values["complete"],
+        **{name: values[name] for name in _LATER if name in values},
     )
+
+
+def load(path: str) -> Report:
+    """Return the report saved at `path`.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, naming the file.
+    """
+    try:
+        return from_document(json.loads(Path(path).read_text()))
+    except (OSError, ValueError) as why:  # JSON's and Unicode's errors are ValueErrors
+        text = getattr(why, "strerror", None) or str(why)
+        raise ConfigError(f"cannot read {path}: {text}") from None
 
 
 def unwritable(path: str) -> str:
@@ -154,18 +197,34 @@ def _is_special(target: Path) -> bool:
 
 def save(report: Report, path: str) -> None:
     """Write the JSON document to `path`, whole or not at all; `-` is standard output."""
-    text = json.dumps(document(report), indent=1) + "\n"
+    write(json_text(report), path)
+
+
+def json_text(report: Report) -> str:
+    """Return the JSON document as text."""
+    return json.dumps(document(report), indent=1) + "\n"
+
+
+def write(content: str | bytes, path: str) -> None:
+    """Write a text or bytes to `path`, whole or not at all; `-` is standard output."""
     target = Path(path).absolute()
     if path == "-":
-        print(text, end="")
-    elif _is_special(target):  # such as /dev/stderr or a pipe
-        target.write_text(text)
-    else:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
+        assert isinstance(content, str)
+        print(content, end="")
+        return
+    data = content.encode() if isinstance(content, str) else content
+    if _is_special(target):  # such as /dev/stderr or a pipe
+        target.write_bytes(data)
+        return
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         Path(temporary).chmod(0o644)
         Path(temporary).replace(target.resolve())
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def title(report: Report) -> str:
@@ -177,68 +236,197 @@ def title(report: Report) -> str:
     )
 
 
-def size_text(size: int) -> str:
-    """Return a number of elements as `--size` takes it: a power of two, or the number.
-
-    Examples
-    --------
-    >>> size_text(1 << 28), size_text(1000)
-    ('2**28', '1000')
-    """
-    power = size.bit_length() - 1
-    return f"2**{power}" if size == 1 << power and power > 9 else str(size)
-
-
 def show(report: Report, console: Console) -> None:
-    """Print the table, the ceiling and the notes."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("case", no_wrap=True)
-    for heading in ("MiB moved", "passes", "ms", "GiB/s", "of ceiling"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(f"{report.library} ms", justify="right", no_wrap=True)
-    table.add_column("speed-up", justify="right", no_wrap=True)
-    for row in report.rows:
-        table.add_row(*cells(row, report.library), style="" if row.status == OK else "bold red")
-    console.print(table)
-    for row in report.rows:
-        if row.status != OK:
-            what = "raised" if row.status == FAILED else "differs from the unfused answer:"
-            console.print(
-                f"{row.status} {row.case} {what} {row.message}", style="red", markup=False
-            )
+    """Print the table or the tables, the ceilings and the notes."""
+    if report.settings.peers:
+        for suite, rows in by_suite(report).items():
+            console.print(f"{suite}: {SUITES.get(suite, '')}", style="bold")
+            console.print(_compared(rows, report))
+    else:
+        console.print(_plain(report))
+    _show_failures(report, console)
     if report.ceiling is not None:
         console.print(
             f"ceiling: {report.ceiling:,.1f} GiB/s, {report.copy_name}, timed in turn with "
             "each case"
         )
+    if report.ceilings:
+        found = ", ".join(f"{name} {value:,.1f}" for name, value in report.ceilings.items())
+        console.print(f"ceilings of this run in GiB/s: {found}")
+    for line in bar_lines(report):
+        console.print(line, soft_wrap=True)
+    for name, why in report.absent.items():
+        console.print(f"without {name}: {why}")
     for note in report.notes:
         console.print(f"note: {note}")
+    if report.settings.peers:
+        if report.rows:
+            console.print(f"took {took(report)}", soft_wrap=True)
+        console.print(f"again: {report.command()}", soft_wrap=True)
     if report.interrupted:
         console.print(
             f"interrupted: {len(report.rows)} of {len(report.cases)} cases ran", style="yellow"
         )
 
 
-def cells(row: Row, library: str) -> list[str]:
-    """Return the columns of a row: name, MiB, passes, ms, GiB/s, share, unfused ms, speed-up."""
-    if row.status != OK:
-        return [row.case, "", "", row.status]
+def _show_failures(report: Report, console: Console) -> None:
+    for row in report.rows:
+        if row.status != OK:
+            what = {FAILED: "raised", "n/a": "is not available:"}.get(
+                row.status, "differs from the unfused answer:"
+            )
+            style = "yellow" if row.status == "n/a" else "red"
+            console.print(f"{row.status} {row.case} {what} {row.message}", style=style)
+        for name, why in row.failures.items():
+            console.print(f"{row.case} by {name}: {why}", style="yellow")
+
+
+def bar_lines(report: Report) -> list[str]:
+    """Return how many promises were kept, then a line for each that was not, or not measured."""
+    if not report.bars:
+        return []
+    verdicts = [(row, bar, row.keeps(bar)) for row, bar in report.bars]
+    kept = sum(verdict is True for *_, verdict in verdicts)
+    unknown = [(row, bar) for row, bar, verdict in verdicts if verdict is None]
+    made = [f"bars: {kept} of {len(verdicts) - len(unknown)} kept, {len(unknown)} not measured"]
+    for row, bar, verdict in verdicts:
+        if verdict is False:
+            made.append(f"MISSED {row.case}: {bar}, found {found_text(row, bar)}")
+    missing = {name for row, bar in unknown if row.timed for name in (bar.against, bar.of)
+               if name not in row.timings}  # fmt: skip
+    untimed = dict.fromkeys(row.case for row, _ in unknown if not row.timed)
+    if missing:
+        made.append(f"not measured for want of {', '.join(sorted(missing))}")
+    if untimed:
+        made.append(f"not measured, since itfuse was not timed: {', '.join(untimed)}")
+    return made
+
+
+def found_text(row: Row, bar: Bar) -> str:
+    """Return what a row has for a bar, in the bar's unit; a dash where it was not measured."""
+    found = row.found(bar)
+    if found is None:
+        return "-"
+    if not bar.against:
+        return f"{milliseconds(found)} ms"
+    return f"{found:.3f}" if bar.against == COPY else f"{found:.2f}x"
+
+
+BARS = ("case", "bar", "found", "")
+
+
+def bar_cells(report: Report) -> list[tuple[str, str, str, str]]:
+    """Return a line of a table for each promise: case, bar, what was found, and the verdict."""
+    words = {True: "kept", False: "MISSED", None: "not measured"}
     return [
-        row.case,
-        _number(row.bytes_moved / 2**20),
-        str(row.passes),
-        _milliseconds(row.timings[FUSED].median),
-        _number(row.gib_per_s),
-        f"{row.share:.2f}",
-        _milliseconds(row.timings[library].median),
-        f"{row.speed_up(library):.2f}x",
+        (row.case, str(bar), found_text(row, bar), words[row.keeps(bar)])
+        for row, bar in report.bars
     ]
 
 
-def _number(value: float) -> str:
+def took(report: Report) -> str:
+    """Return what each suite took."""
+    spent = {suite: sum(row.seconds for row in rows) for suite, rows in by_suite(report).items()}
+    parts = [f"{suite} {clock(seconds)}" for suite, seconds in spent.items()]
+    return f"{clock(sum(spent.values()))}: {', '.join(parts)}"
+
+
+def by_suite(report: Report) -> dict[str, list[Row]]:
+    """Return the rows of each suite, in the order of the run."""
+    found: dict[str, list[Row]] = {}
+    for row in report.rows:
+        found.setdefault(row.suite, []).append(row)
+    return found
+
+
+def _table(*headings: str, left: int = 1) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for at, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if at < left else "right", no_wrap=True)
+    return table
+
+
+def _plain(report: Report) -> Table:
+    table = _table("case", "MiB moved", "passes", "ms", "GiB/s", "of ceiling",
+                   f"{report.library} ms", "speed-up")  # fmt: skip
+    for row in report.rows:
+        table.add_row(*cells(row, report.library), style="" if row.status == OK else "bold red")
+    return table
+
+
+COMPARED = ("case", "by", "passes", "MiB moved", "ms", "spread", "GiB/s", "of ceiling",
+            "vs itfuse")  # fmt: skip
+HOST = ("case", "by", "us a call", "spread", "vs itfuse")
+
+
+def _compared(rows: list[Row], report: Report) -> Table:
+    bandwidth = [row for row in rows if row.kind != LATENCY]
+    table = _table(*(COMPARED if bandwidth else HOST), left=2)
+    for row in rows:
+        for at, line in enumerate(lines(row, report)):
+            table.add_row("" if at else row.case, *line, style="bold" if line[0] == FUSED else "")
+    return table
+
+
+def lines(row: Row, report: Report) -> list[list[str]]:
+    """Return a line for each that was timed, itfuse first, then those that were not, and why."""
+    made = []
+    own = row.timings.get(FUSED)
+    if own is None:
+        made.append([FUSED, row.status])
+    for name, one in row.timings.items():
+        if name == COPY:
+            continue
+        against = f"{one.median / own.median:.2f}x" if own else ""
+        if row.kind == LATENCY:
+            made.append([name, f"{one.median * 1e6:,.2f}", f"{one.spread:.0%}", against])
+            continue
+        passes, moved = "", ""
+        if name == FUSED:
+            passes, moved = str(row.passes), number(row.bytes_moved / 2**20)
+        elif name == report.library and row.unfused_passes:
+            passes, moved = str(row.unfused_passes), number(row.unfused_bytes / 2**20)
+        speed = row.peer_gib_per_s(name)
+        share = f"{speed / row.copy_gib_per_s:.2f}" if COPY in row.timings else ""
+        made.append(
+            [name, passes, moved, milliseconds(one.median), f"{one.spread:.1%}", number(speed),
+             share, against]
+        )  # fmt: skip
+    made += [[name, why.split(":")[0]] for name, why in row.failures.items()]
+    return made
+
+
+def cells(row: Row, library: str) -> list[str]:
+    """Return the columns of a row: name, MiB, passes, ms, GiB/s, share, unfused ms, speed-up."""
+    if not row.timed or COPY not in row.timings:
+        return [row.case, "", "", row.status]
+    unfused = row.timings.get(library)
+    return [
+        row.case,
+        number(row.bytes_moved / 2**20),
+        str(row.passes),
+        milliseconds(row.timings[FUSED].median),
+        number(row.gib_per_s),
+        f"{row.share:.2f}",
+        milliseconds(unfused.median) if unfused else "",
+        f"{row.speed_up(library):.2f}x" if unfused else row.peers.get(library, "").split(":")[0],
+    ]
+
+
+def number(value: float) -> str:
+    """Return a number with the digits that matter.
+
+    Examples
+    --------
+    >>> number(4008.04), number(8.5), number(0.0123)
+    ('4,008.0', '8.50', '0.012')
+    """
     return f"{value:,.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def _milliseconds(seconds: float) -> str:
+def milliseconds(seconds: float) -> str:
+    """Return a time in milliseconds."""
     value = seconds * 1e3
-    return f"{value:.3f}" if value < 10 else f"{value:.1f}"
+    return (
+        f"{value:.3f}" if 0.01 <= value < 10 else f"{value:.1f}" if value >= 10 else f"{value:.2g}"
+    )

@@ -1,193 +1,53 @@
-"""Runs cases: checks each against the unfused answer, then times both and a copy in turn."""
+"""Runs cases: checks every peer against the unfused answer, then times all of them in turn."""
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import secrets
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 import itfuse as itf
-from itfuse.bench import machine
-from itfuse.bench.cases import Case
-from itfuse.bench.timing import Device, Timing
+from itfuse.bench import host, machine, unfused
+from itfuse.bench.answers import Arrays, answer, arrays_of, nothing
+from itfuse.bench.basic import DEFAULT
+from itfuse.bench.case import COPY, FUSED, LATENCY, Case
+from itfuse.bench.check import difference, peer_tolerance
+from itfuse.bench.peers import NotForThis, Peer, registry
+from itfuse.bench.peers.own import plan
+from itfuse.bench.result import ABSENT, FAILED, OK, WRONG, Report, Row, Settings
+from itfuse.bench.schedule import MEMORY_SHARE, MOST_SETS, STARTS, Schedule, fit, needs, suite_of
+from itfuse.bench.start import rows as start_rows
+from itfuse.bench.timing import Device
+from itfuse.dtypes import as_dtype
 
-OK, WRONG, FAILED = "ok", "WRONG", "FAILED"
-FUSED, COPY = "itfuse", "copy"
-"""Names of timings; the unfused one is called after its library."""
-
-_SMALL = 1009  # elements of the second check: a prime, which no block or vector width divides
-_BLOCK = 1 << 22  # elements compared at a time
-_MOST_SETS = 16
-_MEMORY_SHARE = 0.8
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a run was asked for.
-
-    Attributes
-    ----------
-    size : int
-        Elements of each input, after scaling down to what fits in memory.
-    asked_size : int
-        Elements that were asked for.
-    dtype : str
-        `float32` or `float64`.
-    repeat : int
-        Timed rounds of each case.
-    seed : int
-        Of the random inputs.
-    """
-
-    size: int
-    asked_size: int
-    dtype: str
-    repeat: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class Row:
-    """The result of one case.
-
-    Attributes
-    ----------
-    case, meaning : str
-        From the table.
-    status : str
-        `ok`, `WRONG` (the check failed, nothing was timed) or `FAILED` (an error was raised).
-    message : str
-        What was wrong.
-    passes, bytes_read, bytes_written : int
-        From the plan.
-    copy_bytes : int
-        Bytes read and written by the copy timed beside it.
-    sets : int
-        Sets of arrays that were rotated, so that no run finds its inputs in a cache.
-    timings : dict of str to Timing
-        `itfuse`, the unfused library's name, and `copy`.
-    """
-
-    case: str
-    meaning: str
-    status: str
-    message: str = ""
-    passes: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    copy_bytes: int = 0
-    sets: int = 0
-    timings: dict[str, Timing] = field(default_factory=dict)
-
-    @property
-    def bytes_moved(self) -> int:
-        """Bytes read and written by the fused passes."""
-        return self.bytes_read + self.bytes_written
-
-    @property
-    def gib_per_s(self) -> float:
-        """Achieved bandwidth of itfuse in GiB/s."""
-        return self.bytes_moved / self.timings[FUSED].median / 2**30
-
-    @property
-    def copy_gib_per_s(self) -> float:
-        """Bandwidth of the copy timed beside it in GiB/s: this row's ceiling."""
-        return self.copy_bytes / self.timings[COPY].median / 2**30
-
-    @property
-    def share(self) -> float:
-        """Achieved bandwidth as a share of the ceiling. A pass that mostly reads can exceed 1."""
-        return self.gib_per_s / self.copy_gib_per_s
-
-    def speed_up(self, library: str) -> float:
-        """Return how many times longer `library` takes than itfuse."""
-        return self.timings[library].median / self.timings[FUSED].median
-
-
-@dataclass
-class Report:
-    """The result of a run, complete or not.
-
-    Attributes
-    ----------
-    engine, library, copy_name : str
-        What ran, what it is compared with, and what the ceiling is.
-    device, host, packages : dict of str to str
-        What was found of the machine.
-    settings : Settings
-        What was asked for.
-    cases : list of str
-        The cases asked for.
-    date : str
-        Start of the run, ISO 8601, UTC.
-    rows : list of Row
-        One for each case that ran.
-    notes : list of str
-        What a reader of the numbers should know.
-    interrupted : bool
-        Whether Ctrl-C ended the run early.
-    """
-
-    engine: str
-    library: str
-    copy_name: str
-    device: dict[str, str]
-    host: dict[str, str]
-    packages: dict[str, str]
-    settings: Settings
-    cases: list[str]
-    date: str
-    rows: list[Row] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    interrupted: bool = False
-
-    @property
-    def timed(self) -> list[Row]:
-        """The rows that have timings."""
-        return [row for row in self.rows if row.status == OK]
-
-    @property
-    def ceiling(self) -> float | None:
-        """Median bandwidth of the copies of all rows in GiB/s; None before any."""
-        speeds = [row.copy_gib_per_s for row in self.timed]
-        return float(np.median(speeds)) if speeds else None
-
-
-@dataclass(frozen=True)
-class _Arrays:
-    inputs: tuple[Any, ...]
-    out: Any
-    spare: Any  # the copy's target, and where an elementwise unfused answer goes
-
-
-def _needs(case: Case, size: int, dtype: str) -> int:
-    """Return the bytes that one set of a case needs, the unfused library's temporaries included."""
-    return (case.elements(size) + (2 + case.temporaries) * size) * np.dtype(dtype).itemsize
-
-
-def fit(cases: list[Case], size: int, dtype: str, free: int) -> int:
-    """Return the largest of `size`, `size / 2`, `size / 4`, ... that fits in `free` bytes.
-
-    Examples
-    --------
-    >>> from itfuse.bench.cases import CASES
-    >>> fit([CASES["dot"]], 2**20, "float32", 2**22)  # two inputs and four more arrays
-    131072
-    """
-    budget = _MEMORY_SHARE * free
-    while size > 1 and max(_needs(case, size, dtype) for case in cases) > budget:
-        size //= 2
-    return size
+_LEAST_STEADY = 8  # repeats that halves are compared of
+_REPLAYED = 1 << 26  # bytes of a copy below which launches are replayed from a graph
+_CEILING_ROUNDS = 9
+_QUICK_ROUNDS = 7
+_PROCESSES = 3
+_NAMED = 8  # cases that a note names
 
 
 def start(
-    device: Device, cases: list[Case], size: int | None, dtype: str, repeat: int | None
+    device: Device,
+    cases: list[Case],
+    size: int | None,
+    dtype: str,
+    repeat: int | None,
+    *,
+    suites: tuple[str, ...] = (DEFAULT,),
+    peers: list[Peer] | None = None,
+    named: tuple[str, ...] = (),
+    quick: bool = False,
+    budget: float = 0.0,
 ) -> Report:
     """Return the empty report of a run: sizes chosen, machine described, nothing timed.
 
@@ -201,25 +61,46 @@ def start(
         Elements of each input and timed rounds; None takes the device's default.
     dtype : str
         `float32` or `float64`.
+    suites : tuple of str
+        What they were asked for as.
+    peers : list of Peer, optional
+        What to compare with; the unfused library only, if not given.
+    named : tuple of str
+        Cases that were asked for by name.
+    quick : bool
+        Whether a few rounds do.
+    budget : float
+        Seconds that the run may take; 0 for no limit.
     """
     asked = size or device.default_size
     free = device.free_memory()
-    fitting = fit(cases, asked, dtype, free)
+    free_sized = [case for case in cases if not case.size]
+    fitting = fit(free_sized, asked, dtype, free) if free_sized else asked
+    repeats = repeat or (_QUICK_ROUNDS if quick else device.default_repeat)
     report = Report(
         engine=device.engine,
         library=device.library,
         copy_name=device.copy_name,
         device=device.describe(),
         host=machine.host(),
-        packages={"itfuse": itf.__version__, **machine.packages()},
+        packages={"itfuse": itf.__version__, **machine.packages(), **machine.peer_packages()},
         settings=Settings(
-            fitting, asked, dtype, repeat or device.default_repeat, secrets.randbits(31)
+            fitting,
+            asked,
+            dtype,
+            repeats,
+            secrets.randbits(31),
+            suites,
+            _asked(peers),
+            named,
+            quick,
+            budget,
         ),
         cases=[case.name for case in cases],
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     if fitting != asked:
-        most = max(_needs(case, asked, dtype) for case in cases)
+        most = max(needs(case, asked, dtype) for case in free_sized)
         report.notes.append(
             f"{asked:,} elements need {most / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are "
             f"free: scaled down to {fitting:,} elements"
@@ -229,11 +110,20 @@ def start(
     return report
 
 
+def _asked(peers: list[Peer] | None) -> tuple[str, ...]:
+    if peers is None:
+        return ()
+    return ("all",) if len(peers) == len(registry()) else tuple(peer.name for peer in peers)
+
+
 def run(
     device: Device,
     cases: list[Case],
     report: Report,
     began: Callable[[Case], None] = lambda case: None,
+    peers: list[Peer] | None = None,
+    *,
+    planned: Callable[[Schedule], None] = lambda schedule: None,
 ) -> None:
     """Run `cases` and append a row for each to `report`, which is whole at any moment.
 
@@ -247,17 +137,148 @@ def run(
         From `start`. Ctrl-C sets `interrupted` and returns; the rows so far stay.
     began : callable, optional
         Called with each case before it runs.
+    peers : list of Peer, optional
+        What to compare with; the unfused library only, if not given.
+    planned : callable, optional
+        Called with the schedule before anything runs.
     """
-    with _ctrl_c_ends(report):
-        for case in cases:
+    known = registry()
+    compared = [known[FUSED], known[device.library]] if peers is None else _present(
+        peers, device, report
+    )  # fmt: skip
+    schedule = Schedule(cases, compared, device, report.settings)
+    planned(schedule)
+    order = {case.name: at for at, case in enumerate(cases)}
+    with _ctrl_c_ends(report), np.errstate(all="ignore"):
+        _measure_ceilings(device, report)
+        schedule.begin()
+        done: set[tuple[str, str, int]] = set()
+        too_large: list[str] = []
+        too_late: list[str] = []
+        for case in schedule.cases:
+            size = _size(case, device, report)
+            same = (case.meaning, case.kind, size)
+            twice = bool(case.size) and size != case.size and same in done
+            if twice or not schedule.may_begin(case.name):
+                (too_large if twice else too_late).append(case.name)
+                report.cases.remove(case.name)
+                continue
             began(case)
-            report.rows.append(run_case(device, case, report.settings))
-        cached = [row.case for row in report.timed if _from_cache(row, device)]
-        if cached:
+            if case.size:
+                done.add(same)
+            if case.size and size != case.size:
+                report.notes.append(
+                    f"{case.name}: scaled down to {size:,} elements, the most that fit or that "
+                    f"the {device.engine} engine is timed with"
+                )
+            row = _timed(device, case, replace(report.settings, size=size), compared)
+            report.rows.append(row)
+            if row.status == FAILED and (why := device.lost()):
+                report.lost, report.interrupted = why, True
+                report.notes.append(f"the device stopped answering ({why}): the run ends here")
+                break
+        if not report.lost:
+            too_late += _starts(device, report, schedule)
+            report.clocks += [found for found in [device.clocks()] if found]
+        if too_large:
+            report.notes.append(f"left out, since larger ones do not fit: {', '.join(too_large)}")
+        if too_late:
             report.notes.append(
-                f"inputs this small stay in the {device.cache / 2**20:.0f} MiB cache, so GiB/s "
-                f"is not that of memory: {', '.join(cached)}"
+                f"the budget of {schedule.budget:g} s was spent: left out {len(too_late)}: "
+                f"{', '.join(too_late)}"
             )
+        _remark(device, report)
+    report.rows.sort(key=lambda row: order.get(row.case, len(order)))
+
+
+def _compiles() -> bool:
+    try:
+        return importlib.util.find_spec("cuda.core") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _timed(device: Device, case: Case, settings: Settings, peers: list[Peer]) -> Row:
+    """Return the row of a case, with the time that it took altogether."""
+    start = time.monotonic()
+    run_one = host.run_case if case.kind == LATENCY else run_case
+    row = run_one(device, case, settings, peers)
+    return replace(row, seconds=time.monotonic() - start)
+
+
+def _starts(device: Device, report: Report, schedule: Schedule) -> list[str]:
+    """Add what new processes need to their first results; return what there was no time for.
+
+    Where there is no GPU they compile, if there is a compiler.
+    """
+    if "latency" not in report.settings.suites:
+        return []
+    if not schedule.may_begin(STARTS):
+        return [STARTS]
+    repeat = 1 if report.settings.quick else _PROCESSES
+    began = time.monotonic()
+    rows = start_rows(device.engine, repeat)
+    if device.engine == "cpu" and _compiles():
+        rows += start_rows("null", repeat)[1:]  # the import has been measured
+    report.cases += [row.case for row in rows]
+    each = (time.monotonic() - began) / len(rows)
+    report.rows += [replace(row, seconds=each) for row in rows]
+    return []
+
+
+def _present(peers: list[Peer], device: Device, report: Report) -> list[Peer]:
+    """Return the peers that can run here; the report says why the others cannot."""
+    found = []
+    for peer in peers:
+        try:
+            why = peer.missing(device)
+        except Exception as error:  # an installed library that does not even import
+            why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        if why:
+            if device.engine in peer.engines or len(peers) < len(registry()):
+                report.absent[peer.name] = why  # or else it is not of this kind of run
+        else:
+            found.append(peer)
+    return found
+
+
+def _measure_ceilings(device: Device, report: Report) -> None:
+    nbytes = max(min(device.ceiling_bytes, device.free_memory() // 8), 1 << 16) // 16 * 16
+    report.clocks += [found for found in [device.clocks()] if found]
+    try:
+        found = device.ceilings(nbytes, min(report.settings.repeat, _CEILING_ROUNDS))
+    except Exception as why:  # the cases still say what they can
+        report.notes.append(f"ceilings were not measured: {type(why).__name__}: {why}")
+        return
+    report.ceilings.update({name: value / 2**30 for name, value in found.items()})
+
+
+def _size(case: Case, device: Device, report: Report) -> int:
+    """Return the elements that a case runs with: its own, or the run's, as far as they fit."""
+    if not case.size:
+        return report.settings.size
+    asked = min(case.size, device.most_size)
+    return fit([case], asked, report.settings.dtype, device.free_memory())
+
+
+def _remark(device: Device, report: Report) -> None:
+    cached = [row.case for row in report.timed if _from_cache(row, device)]
+    if cached:
+        more = f" and {len(cached) - _NAMED} more" if len(cached) > _NAMED else ""
+        report.notes.append(
+            f"inputs this small stay in the {device.cache / 2**20:.0f} MiB cache, so GiB/s "
+            f"is not that of memory: {', '.join(cached[:_NAMED])}{more}"
+        )
+    if report.settings.repeat < _LEAST_STEADY:
+        return
+    timings = [(r.case, n, t) for r in report.rows for n, t in r.timings.items() if n != COPY]
+    shaky = sorted((t for t in timings if not t[2].steady), key=lambda t: -t[2].drift)
+    if shaky:
+        worst = ", ".join(f"{case} by {name} {one.drift:.0%}" for case, name, one in shaky[:3])
+        report.notes.append(
+            f"{len(shaky)} of {len(timings)} timings drifted by more than their spread between "
+            f"the halves of the repeats, so something else ran beside: at most {worst}"
+        )
 
 
 @contextmanager
@@ -269,123 +290,162 @@ def _ctrl_c_ends(report: Report) -> Iterator[None]:
 
 
 def _from_cache(row: Row, device: Device) -> bool:
-    return row.sets * row.copy_bytes < 2 * device.cache
+    return COPY in row.timings and row.sets * row.copy_bytes < 2 * device.cache
 
 
-def run_case(device: Device, case: Case, settings: Settings) -> Row:
-    """Check one case, then time it.
+def first_line(why: BaseException) -> str:
+    """Return an error as one line: its kind and the first line of its text."""
+    return f"{type(why).__name__}: {(str(why).splitlines() or [''])[0]}"
+
+
+def run_case(
+    device: Device, case: Case, settings: Settings, peers: list[Peer] | None = None
+) -> Row:
+    """Check one case with each of its peers, then time them.
 
     Returns
     -------
     Row
         An error is a row too, so that the other cases still run.
     """
+    known = registry()
+    compared = peers if peers is not None else [known[FUSED], known[device.library]]
+    base = Row(
+        case.name,
+        case.meaning,
+        OK,
+        suite=suite_of(case, settings.suites),
+        dtype=case.dtype or settings.dtype,
+        size=settings.size,
+        bars=case.promises(device.engine, settings.size, settings.dtype),
+    )
     try:
-        return _run_case(device, case, settings)
+        return _run_case(device, case, settings, compared, base)
     except Exception as why:  # whatever a library raises: this case failed, and the row says why
-        text = (str(why).splitlines() or [""])[0]
-        return Row(case.name, case.meaning, FAILED, f"{type(why).__name__}: {text}")
+        return replace(base, status=FAILED, message=first_line(why))
+    finally:
+        with suppress(Exception):  # a lost device cannot give memory back
+            device.trim()
+            for peer in compared:
+                peer.trim()
 
 
-def _run_case(device: Device, case: Case, settings: Settings) -> Row:
-    size, dtype = settings.size, settings.dtype
-    sets = [_arrays(device, case, size, settings, 0)]
-    plan = itf.plan(_expression(case, sets[0]))
-    numbers = {
-        "passes": plan.passes,
-        "bytes_read": plan.bytes_read,
-        "bytes_written": plan.bytes_written,
-        "copy_bytes": 2 * sets[0].spare.nbytes,
+def _run_case(device: Device, case: Case, settings: Settings, peers: list[Peer], row: Row) -> Row:
+    size = settings.size
+    sets = [arrays_of(device, case, size, settings, 0)]
+    spare = sets[0].spare
+    numbers: dict[str, Any] = _plan_numbers(case, sets[0])
+    numbers.update(_unfused_numbers(case, size, row.dtype))
+    row = replace(row, copy_bytes=2 * spare.nbytes, **numbers)
+    small = arrays_of(device, case, case.small, settings, MOST_SETS)
+    refused: dict[str, str] = {}
+    good: list[Peer] = []
+    own_wrong = ""
+    for arrays, last in ((small, False), (sets[0], True)):
+        want = answer(device, case, arrays)
+        if last:
+            row = replace(row, least_bytes=sum(x.nbytes for x in (*arrays.inputs, *want)))
+            if case.dynamic and row.passes:  # the plan knows only what it writes at most
+                row = replace(row, bytes_written=sum(x.nbytes for x in want))
+        for peer in peers:
+            if peer.name in refused or case.kind not in peer.kinds:
+                continue
+            why = check(device, case, arrays, peer, want)
+            if why:
+                refused[peer.name] = why
+            elif last:
+                good.append(peer)
+    del small, want
+    own_wrong = refused.pop(FUSED, "")
+    row = replace(row, peers=refused)
+    if own_wrong:
+        status = next((s for s in (WRONG, FAILED) if own_wrong.startswith(s)), ABSENT)
+        row = replace(row, status=status, message=own_wrong.removeprefix(status).lstrip(": "))
+        if status == WRONG or not good:
+            return row
+    count = _sets(device, case, size, settings.dtype)
+    sets += [arrays_of(device, case, size, settings, number) for number in range(1, count)]
+    timings = _time(device, case, sets, good, settings.repeat)
+    return replace(row, sets=count, timings=timings)
+
+
+def _plan_numbers(case: Case, arrays: Arrays) -> dict[str, int]:
+    try:
+        made = plan(case, arrays.inputs)
+    except NotForThis:
+        return {}
+    return {
+        "passes": made.passes,
+        "bytes_read": made.bytes_read,
+        "bytes_written": made.bytes_written,
     }
-    for arrays in (_arrays(device, case, _SMALL, settings, _MOST_SETS), sets[0]):
-        wrong = check(device, case, arrays)
-        if wrong:
-            return Row(case.name, case.meaning, WRONG, wrong, **numbers)
-    count = _sets(device, case, size, dtype)
-    sets += [_arrays(device, case, size, settings, number) for number in range(1, count)]
 
-    def fused(number: int) -> None:
-        arrays = sets[number % count]
-        _expression(case, arrays).compute(out=arrays.out, engine=device.engine)
 
-    def unfused(number: int) -> None:
-        arrays = sets[number % count]
-        case.unfused(device.xp, arrays.out, *arrays.inputs)
+def _unfused_numbers(case: Case, size: int, dtype: str) -> dict[str, int]:
+    """Return what the unfused library would move, counted small and scaled up."""
+    few = 4 * case.small
+    try:
+        arrays = tuple(np.ones(shape, as_dtype(dtype, "")) for shape in case.shapes(few))
+        if case.prepare:
+            arrays = case.prepare(np, *arrays)
+        passes, nbytes = unfused.count(case.form, arrays)
+    except Exception:  # NumPy has no such operation in this dtype: nothing is claimed
+        return {}
+    return {"unfused_passes": passes, "unfused_bytes": round(nbytes * size / few)}
+
+
+def _time(
+    device: Device, case: Case, sets: list[Arrays], peers: list[Peer], repeat: int
+) -> dict[str, Any]:
+    count = len(sets)
+    bound = {peer: [peer.bind(case, one.inputs, one.out, device) for one in sets] for peer in peers}
+
+    def rotated(calls: list[Callable[[], Any]]) -> Callable[[int], Any]:
+        return lambda number: calls[number % count]()
 
     def copy(number: int) -> None:
-        arrays = sets[number % count]
-        device.copy(arrays.spare, arrays.inputs[0])
+        one = sets[number % count]
+        device.copy(one.spare, one.inputs[0])
 
-    calls = {FUSED: fused, device.library: unfused, COPY: copy}
-    timings = device.measure(calls, settings.repeat)
-    return Row(case.name, case.meaning, OK, sets=count, timings=timings, **numbers)
+    calls: dict[str, Any] = {peer.name: rotated(runs) for peer, runs in bound.items()}
+    calls[COPY] = copy
+    replay = []
+    if 2 * sets[0].spare.nbytes <= _REPLAYED and not case.dynamic:
+        replay = [peer.name for peer in peers if peer.replays] + [COPY]
+    waits = {peer.name: peer.wait for peer in peers if peer.wait is not None}
+    return device.measure(calls, repeat, waits=waits, replay=replay, sets=count)
 
 
 def _sets(device: Device, case: Case, size: int, dtype: str) -> int:
     """Return the sets to rotate: enough that one input of each is four times the cache."""
-    one = size * np.dtype(dtype).itemsize
+    one = max(size * as_dtype(case.dtype or dtype, "benchmark").itemsize, 1)
     wanted = math.ceil(4 * device.cache / one)
-    room = int(_MEMORY_SHARE * device.free_memory()) // _needs(case, size, dtype)
-    return max(1, min(wanted, room, _MOST_SETS))
+    room = int(MEMORY_SHARE * device.free_memory()) // needs(case, size, dtype)
+    return max(1, min(wanted, room, MOST_SETS))
 
 
-def _arrays(device: Device, case: Case, size: int, settings: Settings, number: int) -> _Arrays:
-    dtype = settings.dtype
-    seed = settings.seed + 100 * number
-    inputs = tuple(
-        device.random(shape, dtype, seed + k) for k, shape in enumerate(case.shapes(size))
-    )
-    result = case.fused(*(itf.asarray(x) for x in inputs))
-    # Filled, so that a fresh page costs nobody's first timing.
-    out = device.xp.full(result.shape, np.nan, result.dtype)
-    return _Arrays(inputs, out, device.xp.full(inputs[0].shape, np.nan, dtype))
+def check(
+    device: Device, case: Case, arrays: Arrays, peer: Peer, want: tuple[Any, ...] | None = None
+) -> str:
+    """Compute a case with a peer, into an `out` full of NaN; return what differs, or `""`.
 
-
-def _expression(case: Case, arrays: _Arrays) -> Any:
-    return case.fused(*(itf.asarray(x) for x in arrays.inputs))
-
-
-def check(device: Device, case: Case, arrays: _Arrays) -> str:
-    """Compute fused, into an `out` full of NaN, and unfused; return what differs, or `""`."""
-    arrays.out.fill(np.nan)
-    _expression(case, arrays).compute(out=arrays.out, engine=device.engine)
-    same_shape = arrays.spare.shape == arrays.out.shape
-    want = arrays.spare if same_shape else device.xp.empty_like(arrays.out)
-    case.unfused(device.xp, want, *arrays.inputs)
-    return difference(device.xp, arrays.out, want, case.tolerance)
-
-
-def difference(xp: Any, got: Any, want: Any, tolerance: float) -> str:
-    """Say where `got` is not `want`.
-
-    Parameters
-    ----------
-    xp : module
-        NumPy or CuPy.
-    got, want : array
-        Of the same shape and floating-point dtype.
-    tolerance : float
-        Allowed difference in units of epsilon times (|want| + 1).
-
-    Returns
-    -------
-    str
-        Empty if they agree; NaN agrees with nothing.
-
-    Examples
-    --------
-    >>> difference(np, np.float32([1, 3, 2]), np.float32([1, 2, 2]), 4)
-    'element 1 of 3 is 3.0, and the unfused answer 2.0'
+    The text begins with `WRONG` or `FAILED`; any other says why the peer has no such case.
     """
-    allowed = tolerance * np.finfo(want.dtype).eps
-    got, want = got.reshape(-1), want.reshape(-1)
-    for at in range(0, want.size, _BLOCK):
-        a, b = got[at : at + _BLOCK], want[at : at + _BLOCK]
-        good = xp.abs(a - b) <= allowed * (xp.abs(b) + 1)
-        if not bool(good.all()):
-            first = int(xp.flatnonzero(~good)[0])
-            return (
-                f"element {at + first} of {want.size} is {float(a[first])}, and the unfused "
-                f"answer {float(b[first])}"
-            )
+    want = answer(device, case, arrays) if want is None else want
+    if arrays.out is not None:
+        arrays.out.fill(nothing(arrays.out.dtype))
+    try:
+        got = peer.answer(peer.bind(case, arrays.inputs, arrays.out, device)(), device)
+    except NotForThis as why:
+        return str(why) or "not available"
+    except Exception as why:  # whatever a library raises: this peer failed, and the row says why
+        return f"{FAILED}: {first_line(why)}"
+    if len(got) != len(want):
+        return f"{WRONG}: {len(got)} results, and {len(want)} unfused ones"
+    tolerance = case.tolerance if peer.name == FUSED else peer_tolerance(case.tolerance)
+    for a, b in zip(got, want, strict=True):
+        kind = arrays.inputs[0].dtype if b.dtype.kind in "fc" else None
+        wrong = difference(device.xp, a, b, tolerance, undecided=case.undecided, dtype=kind)
+        if wrong:
+            return f"{WRONG}: {wrong}"
     return ""

@@ -1,7 +1,4 @@
-"""Devices and clocks: random inputs, copies, and interleaved timings of several calls.
-
-Only this module of the benchmark imports CuPy, and only when a GPU is used.
-"""
+"""Clocks and devices: random inputs, ceilings, and interleaved timings of several calls."""
 
 from __future__ import annotations
 
@@ -15,7 +12,12 @@ import numpy as np
 
 from itfuse import engines, reference
 from itfuse.bench import machine
+from itfuse.bench.spaces import Library
+from itfuse.dtypes import as_dtype
 from itfuse.errors import DeviceError
+
+NEW_PROCESS = "wall, new process"
+"""The method of times that were taken once in a process."""
 
 WARM_UP = 2
 """Untimed rounds before the timed ones."""
@@ -32,26 +34,46 @@ class Timing:
     ----------
     median, lowest, highest : float
         Of the timed repeats.
+    spread : float
+        Half of the repeats lie in a range of this share of the median.
+    drift : float
+        Difference between the medians of the first and the second half of the repeats, as a share
+        of the median: a steady measurement has less drift than spread.
+    method : str
+        `events` (the device's clock), `graph of N` (a replayed graph of N calls, the device's
+        clock), `wall`, `wall, N calls`, or `wall, new process`.
     """
 
     median: float
     lowest: float
     highest: float
+    spread: float = 0.0
+    drift: float = 0.0
+    method: str = ""
+
+    @property
+    def steady(self) -> bool:
+        """Whether the halves of the repeats agree within the spread, or within 3 percent."""
+        return self.drift <= max(self.spread, 0.03)
 
 
-def _timing(seconds: list[float]) -> Timing:
-    return Timing(statistics.median(seconds), min(seconds), max(seconds))
+def timing_of(seconds: list[float], method: str = "") -> Timing:
+    """Return the numbers of a list of times.
 
-
-class Library:
-    """A NumPy-like module, with `erf` added under that name."""
-
-    def __init__(self, module: Any, erf: Callable[..., Any]) -> None:
-        self._module = module
-        self.erf = erf
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+    Examples
+    --------
+    >>> timing_of([1.0, 1.0, 2.0, 1.0]).median
+    1.0
+    """
+    median = statistics.median(seconds)
+    low, high = np.percentile(seconds, (25, 75))
+    half = len(seconds) // 2
+    drift = 0.0
+    if half and median:
+        first, second = statistics.median(seconds[:half]), statistics.median(seconds[half:])
+        drift = abs(first - second) / median
+    spread = float(high - low) / median if median else 0.0
+    return Timing(median, min(seconds), max(seconds), spread, drift, method)
 
 
 class Device(Protocol):
@@ -69,8 +91,12 @@ class Device(Protocol):
         The library's module.
     cache : int
         Bytes of the largest cache.
-    default_size, default_repeat : int
-        Elements and repeats where nothing else is asked for.
+    default_size, default_repeat, most_size : int
+        Elements and repeats where nothing else is asked for; elements of the largest sweep.
+    ceiling_bytes : int
+        Bytes of the arrays that the ceilings are measured with.
+    typical_speed : float
+        Bytes per second, to estimate how long a run takes.
     """
 
     engine: str
@@ -80,21 +106,59 @@ class Device(Protocol):
     cache: int
     default_size: int
     default_repeat: int
+    most_size: int
+    ceiling_bytes: int
+    typical_speed: float
 
     def describe(self) -> dict[str, str]:
         """Return what was found of the device, for people."""
+
+    def clocks(self) -> str:
+        """Return the device's clocks now, `""` where they cannot be read."""
 
     def free_memory(self) -> int:
         """Return the bytes that can still be allocated."""
 
     def random(self, shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-        """Return random numbers, uniform in [-1, 2)."""
+        """Return random numbers: uniform in [-1, 2), integers to 50, either truth value."""
 
     def copy(self, target: Any, source: Any) -> None:
         """Copy memory, as fast as the device does."""
 
-    def measure(self, calls: Mapping[str, Call], repeat: int) -> dict[str, Timing]:
-        """Time `calls` in turn (A B C A B C ...), `repeat` rounds after the warm-up."""
+    def ceilings(self, nbytes: int, repeat: int) -> dict[str, float]:
+        """Return bytes per second of a `copy` (read and written), a `read` and a `write`."""
+
+    def measure(self, calls: Mapping[str, Call], repeat: int, **how: Any) -> dict[str, Timing]:
+        """Time `calls` in turn (A B C A B C ...), `repeat` rounds after the warm-up.
+
+        `waits` has, for the calls that the device's clock cannot time, what waits for their
+        result; `replay` the names of those that may be replayed as a graph, and `sets` how many
+        calls rotate over all arrays.
+        """
+
+    def wait(self) -> None:
+        """Wait until the device has done all that was queued."""
+
+    def trim(self) -> None:
+        """Give back memory that nobody uses."""
+
+    def lost(self) -> str:
+        """Say why the device no longer answers; `""` if it does."""
+
+
+def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+    """Return random numbers of any dtype that cases have, made on the host."""
+    wanted = as_dtype(dtype, "random inputs")
+    if wanted.kind in "iu":
+        return rng.integers(-50 if wanted.kind == "i" else 0, 50, shape).astype(wanted)
+    if wanted.kind == "b":
+        return rng.random(shape) < 0.5
+    if wanted.kind == "c":
+        return (rng.random(shape) + 1j * rng.random(shape)).astype(wanted)
+    values = rng.random(shape, wanted if wanted in (np.float32, np.float64) else np.float32)
+    values *= 3
+    values -= 1
+    return values.astype(wanted, copy=False)
 
 
 class CpuDevice:
@@ -105,6 +169,9 @@ class CpuDevice:
     copy_name = "memory copy (np.copyto)"
     default_size = 1 << 24
     default_repeat = 9
+    most_size = 1 << 26
+    ceiling_bytes = 1 << 28
+    typical_speed = 3e9
 
     def __init__(self) -> None:
         self.xp: Any = Library(np, reference.erf)
@@ -115,142 +182,65 @@ class CpuDevice:
         cache = f"{self.cache >> 20} MiB"
         return {"name": machine.processor(), "cores": str(machine.cores()), "cache": cache}
 
+    def clocks(self) -> str:
+        """Return the processor's clock now."""
+        return machine.clock()
+
     def free_memory(self) -> int:
         """Return the bytes that can still be allocated."""
         return machine.free_memory()
 
     def random(self, shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-        """Return random numbers, uniform in [-1, 2)."""
-        values = np.random.default_rng(seed).random(shape, np.dtype(dtype))
-        values *= 3
-        values -= 1
-        return values
+        """Return random numbers: uniform in [-1, 2), integers to 50, either truth value."""
+        return uniform(np.random.default_rng(seed), shape, dtype)
 
     def copy(self, target: Any, source: Any) -> None:
         """Copy memory."""
         np.copyto(target, source)
 
-    def measure(self, calls: Mapping[str, Call], repeat: int) -> dict[str, Timing]:
+    def ceilings(self, nbytes: int, repeat: int) -> dict[str, float]:
+        """Return bytes per second of a copy, of the or of all words, and of a fill."""
+        source = np.ones(max(nbytes // 8, 1), np.int64)
+        target = np.ones_like(source)
+        calls: dict[str, Call] = {
+            "copy": lambda _: np.copyto(target, source),
+            "read": lambda _: np.bitwise_or.reduce(source),
+            "write": lambda _: target.fill(0),
+        }
+        return speeds(self.measure(calls, repeat), source.nbytes)
+
+    def measure(self, calls: Mapping[str, Call], repeat: int, **how: Any) -> dict[str, Timing]:
         """Time `calls` in turn by the clock on the wall."""
+        waits = how.get("waits", {})
         seconds: dict[str, list[float]] = {name: [] for name in calls}
         count = 0
         for turn in range(WARM_UP + repeat):
             for name, call in calls.items():
                 start = time.perf_counter()
-                call(count)
+                result = call(count)
+                if name in waits:
+                    waits[name](result)
                 took = time.perf_counter() - start
                 count += 1
                 if turn >= WARM_UP:
                     seconds[name].append(took)
-        return {name: _timing(times) for name, times in seconds.items()}
+        return {name: timing_of(times, "wall") for name, times in seconds.items()}
+
+    def wait(self) -> None:
+        """Return: NumPy has finished."""
+
+    def trim(self) -> None:
+        """Return: nothing is kept."""
+
+    def lost(self) -> str:
+        """Return an empty text."""
+        return ""
 
 
-# splitmix64 (Steele, Lea, Flood 2014) of the index: needs no cuRAND. 24 bits fit a float exactly.
-_RANDOM = """
-unsigned long long bits = (seed + i + 1) * 0x9E3779B97F4A7C15ULL;
-bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9ULL;
-bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBULL;
-bits ^= bits >> 31;
-x = T(bits >> 40) * T(3.0 / 16777216.0) - T(1);
-"""
-
-# Holds the stream while the host queues a round, so that no call waits for its own launch.
-_HOLD = r"""
-extern "C" __global__ void itfuse_bench_hold(unsigned long long nanoseconds) {
-    unsigned long long start, now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
-    do {
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    } while (now - start < nanoseconds);
-}
-"""
-_LONGEST_HOLD = 0.02  # seconds; a call that itself waits for the device cannot be held longer
-
-
-class CudaDevice:
-    """The current GPU, with CuPy."""
-
-    engine = "cuda"
-    library = "cupy"
-    copy_name = "device-to-device copy"
-    default_size = 1 << 28
-    default_repeat = 30
-
-    def __init__(self) -> None:
-        import cupy
-        from cupyx.scipy.special import erf
-
-        self.cupy = cupy
-        self.xp: Any = Library(cupy, erf)
-        self.device = cupy.cuda.Device()
-        self.cache = int(self.device.attributes["L2CacheSize"])
-        self._random = cupy.ElementwiseKernel("uint64 seed", "T x", _RANDOM, "itfuse_bench_random")
-        self._hold = cupy.RawKernel(_HOLD, "itfuse_bench_hold")
-
-    def describe(self) -> dict[str, str]:
-        """Return the GPU's name, architecture, memory, cache, driver and CUDA versions."""
-        runtime = self.cupy.cuda.runtime
-        found = runtime.getDeviceProperties(self.device.id)
-        return {
-            "name": found["name"].decode(),
-            "architecture": f"sm_{found['major']}{found['minor']}",
-            "memory": f"{found['totalGlobalMem'] / 2**30:.0f} GiB",
-            "cache": f"{self.cache / 2**20:.0f} MiB",
-            "driver": machine.driver(),
-            "driver supports CUDA": _cuda_version(runtime.driverGetVersion()),
-            "CUDA runtime": _cuda_version(runtime.runtimeGetVersion()),
-        }
-
-    def free_memory(self) -> int:
-        """Return the bytes that can still be allocated, CuPy's pool included."""
-        pool = self.cupy.get_default_memory_pool()
-        return int(self.device.mem_info[0]) + int(pool.free_bytes())
-
-    def random(self, shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-        """Return random numbers, uniform in [-1, 2)."""
-        values = self.cupy.empty(shape, dtype)
-        self._random(np.uint64(seed << 32), values)
-        return values
-
-    def copy(self, target: Any, source: Any) -> None:
-        """Copy memory by cudaMemcpyAsync."""
-        stream = self.cupy.cuda.get_current_stream()
-        target.data.copy_from_device_async(source.data, source.nbytes, stream)
-
-    def measure(self, calls: Mapping[str, Call], repeat: int) -> dict[str, Timing]:
-        """Time `calls` in turn by events on the device's own clock."""
-        event = self.cupy.cuda.Event
-        seconds: dict[str, list[float]] = {name: [] for name in calls}
-        for count, call in enumerate(calls.values()):
-            call(count)  # builds, so that a round's time to queue says something
-        count = len(calls)
-        turn = 0
-        hold = 1e-4
-        self.device.synchronize()
-        while turn < WARM_UP + repeat:
-            marks = [(event(), event()) for _ in calls]
-            began = time.perf_counter()
-            self._hold((1,), (1,), (np.uint64(hold * 1e9),))
-            for (start, end), call in zip(marks, calls.values(), strict=True):
-                start.record()
-                call(count)
-                end.record()
-                count += 1
-            queued = time.perf_counter() - began
-            marks[-1][1].synchronize()
-            if queued > hold and hold < _LONGEST_HOLD:  # some call waited for the host: once more
-                hold = min(2 * queued, _LONGEST_HOLD)
-                continue
-            if turn >= WARM_UP:
-                for name, (start, end) in zip(calls, marks, strict=True):
-                    milliseconds = self.cupy.cuda.get_elapsed_time(start, end)
-                    seconds[name].append(milliseconds / 1e3)
-            turn += 1
-        return {name: _timing(times) for name, times in seconds.items()}
-
-
-def _cuda_version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
+def speeds(timings: Mapping[str, Timing], nbytes: int) -> dict[str, float]:
+    """Return bytes per second of `copy`, `read` and `write` over `nbytes`."""
+    moved = {"copy": 2 * nbytes, "read": nbytes, "write": nbytes}
+    return {name: moved[name] / timing.median for name, timing in timings.items()}
 
 
 def open_device(engine: str) -> Device:
@@ -269,6 +259,8 @@ def open_device(engine: str) -> Device:
     if engine != "cpu":
         cuda = next(status for status in engines.available() if status.name == "cuda")
         if cuda.available:
+            from itfuse.bench.gpu import CudaDevice
+
             return CudaDevice()
         if engine == "cuda":
             raise DeviceError(f"the cuda engine cannot run: {cuda.reason}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -44,6 +44,15 @@ class Engine(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return an uninitialised array of the engine's library."""
 
+    def read(self, array: Any) -> np.ndarray[Any, Any]:
+        """Wait for the current stream and return a small array of the library on the host."""
+
+    def cut(self, array: Any, count: int) -> Any:
+        """Return the first `count` elements of a new array with one axis.
+
+        What is returned must not keep much more memory than it needs.
+        """
+
     def on(self, stream: Any) -> Any:
         """Return a context in which the engine's device and `stream` are current."""
 
@@ -52,6 +61,12 @@ class Engine(Protocol):
 
     def bandwidth(self) -> float:
         """Return the memory bandwidth in bytes per second, for floor times."""
+
+    def seconds(self, call: Callable[[], object], repeat: int, batch: int) -> list[float]:
+        """Time `repeat` batches of calls; return the seconds of one call in each."""
+
+    def copy_speed(self) -> float:
+        """Return the bytes per second, read and written, of a copy measured here."""
 
 
 @dataclass(frozen=True)

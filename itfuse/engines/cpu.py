@@ -23,6 +23,7 @@ import numpy as np
 from itfuse.config import setting
 from itfuse.engines.ready import Ready
 from itfuse.engines.rows import RowsBuilt
+from itfuse.engines.select import select_blocks
 from itfuse.engines.tape import (
     BLOCK,
     Block,
@@ -56,6 +57,9 @@ class CpuBuilt:
             arrays = [view(stage, at, x) for at, x in enumerate(operands)] if stage.size else []
             if stage.primitive == "transform":
                 self._transform(stage, arrays, outputs)
+            elif stage.primitive == "select":
+                run = _cutter(stage, arrays), _blocks, _in_parallel
+                select_blocks(stage, self.element, outputs, *run)
             else:
                 self._reduce(stage, operands, arrays, outputs)
 
@@ -258,6 +262,15 @@ class CpuEngine:
         """Return an uninitialised array."""
         return np.empty(shape, dtype)
 
+    def read(self, array: Any) -> Any:
+        """Return an array on the host: itself."""
+        return array
+
+    def cut(self, array: Any, count: int) -> Any:
+        """Return the first `count` elements of a new array, giving the rest of its memory back."""
+        array.resize(count, refcheck=False)
+        return array
+
     def on(self, stream: Any) -> Any:
         """Return an empty context; there are no streams."""
         if stream is not None:
@@ -277,4 +290,18 @@ class CpuEngine:
 
     def bandwidth(self) -> float:
         """Return the memory bandwidth in bytes per second: a copy, measured once."""
+        return self._bandwidth
+
+    def seconds(self, call: Callable[[], object], repeat: int, batch: int) -> list[float]:
+        """Time `repeat` batches of calls by the wall's clock; return the seconds of one call."""
+        times = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            for _ in range(batch):
+                call()
+            times.append((time.perf_counter() - start) / batch)
+        return times
+
+    def copy_speed(self) -> float:
+        """Return the bytes per second, read and written, of a copy measured here."""
         return self._bandwidth

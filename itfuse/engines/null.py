@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +129,14 @@ class NullEngine:
     def bandwidth(self) -> float:
         """There is no memory to be fast."""
         raise DeviceError("the null engine has no memory; set bandwidth= for floor times")
+
+    def seconds(self, call: Callable[[], object], repeat: int, batch: int) -> list[float]:
+        """There is nothing to time."""
+        raise DeviceError("the null engine runs nothing, so nothing can be timed")
+
+    def copy_speed(self) -> float:
+        """There is nothing to copy."""
+        raise DeviceError("the null engine has no memory, so no copy can be timed")
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from itfuse.lower.tile import TileKernel
 from itfuse.lower.tile_columns import lower_columns
 from itfuse.lower.tile_reduce import lower_reduce
 from itfuse.lower.tile_rows import lower_rows
+from itfuse.lower.tile_select import lower_select
 from itfuse.lower.tile_transform import lower_transform
 from itfuse.lower.tile_turned import lower_turned, side
 from itfuse.plan.stages import Stage
@@ -21,6 +22,8 @@ def lower_tile(stage: Stage, name: str, aligned: bool = True) -> TileKernel:
         return lower_reduce(stage, name, aligned)
     if stage.primitive == "rows":
         return lower_rows(stage, name, aligned)
+    if stage.primitive == "select":
+        return lower_select(stage, name, aligned)
     if stage.primitive == "columns":
         return lower_columns(stage, name, aligned)
     turned = any(i.turned is not None for i in stage.inputs)

@@ -18,7 +18,7 @@ each value, in order, so a single value is just itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from itfuse.dtypes import DTYPES
 from itfuse.expr import signature_of, template_of
@@ -74,6 +74,9 @@ _MARK = "// ---- functions ----\n"
 
 def lower(stage: Stage, name: str) -> Lowered:
     """Write the C++ of `stage`, with symbols that start with `name`."""
+    if stage.primitive == "select" and stage.strategy == "cub.pointers":
+        flag = stage.element.results[: stage.flags]  # CUB moves the values itself
+        stage = replace(stage, element=replace(stage.element, results=flag))
     element_slots = stage.element.slots
     # `map` can take linear inputs as elements; the rest (one element, scalars) stays state.
     pointers = tuple(s for s in element_slots if stage.inputs[s].layout == "linear")

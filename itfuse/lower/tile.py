@@ -192,6 +192,8 @@ class TileKernel:
         Stage -> number of partial results, if it is not that of the blocks.
     counters : callable, optional
         Stage -> how many counts of finished blocks the kernel needs, if not one.
+    zeroed : callable, optional
+        Stage -> bytes of memory that a launch needs, all zero; its last member is their address.
     """
 
     symbol: str
@@ -204,6 +206,7 @@ class TileKernel:
     needs: Needs | None = None
     partials: Callable[[Stage], int] | None = None
     counters: Callable[[Stage], int] | None = None
+    zeroed: Callable[[Stage], int] | None = None
 
     def __post_init__(self) -> None:
         if self.state.size > MOST_BYTES:

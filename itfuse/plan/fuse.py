@@ -16,11 +16,12 @@ import numpy as np
 
 from itfuse.dtypes import accumulator
 from itfuse.expr import Node, Shape
-from itfuse.ops import INPUT, RESHAPE
+from itfuse.ops import COUNT, INPUT, RESHAPE
 from itfuse.plan.index import contiguous_strides, grouped, inner_step
 from itfuse.plan.late import Group, When, timetable
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage, fields
 from itfuse.plan.write import Inputs, Spot, Writer
+from itfuse.rows.op import SELECTION
 from itfuse.wording import leaf_names, text, toposort
 
 
@@ -32,6 +33,7 @@ class _Pass:
     time: int
     shape: Shape
     group: Group | None
+    flags: tuple[Node, ...] = ()  # of a selection
     members: list[Node] = field(default_factory=list)
     tokens: set[Node] = field(default_factory=set)
 
@@ -159,7 +161,7 @@ def _inputs(tokens: set[Node]) -> set[Node]:
 def _collect(
     order: list[Node], roots: tuple[Node, ...], late: _Late, notes: list[Note]
 ) -> list[_Pass]:
-    wanted: list[tuple[str, Node, Shape, Group | None]] = []
+    wanted: list[tuple[str, Node, Shape, Group | None]] = []  # primitive, member, domain, rows
     for node in order:
         if node.op.reduces:
             group = late.when[node].group
@@ -167,6 +169,9 @@ def _collect(
             wanted.append(("reduce" if group.whole else "rows", node, group.domain, group))
     for root in roots:
         if root not in late:
+            if root.op.kind == SELECTION:
+                wanted.append(("select", root, root.arg.domain, None))
+                continue
             group = late.when[root].group
             shape = root.srcs[0].shape if root.op is RESHAPE else root.shape
             wanted.append(("transform" if group is None else "rows", root, shape, group))
@@ -175,10 +180,11 @@ def _collect(
     for primitive, member, shape, group in wanted:
         when = late.when[member]
         tokens = _tokens(member, when, late)
-        kind = (primitive, when.time, group or shape)
-        same = [p for p in passes if (p.primitive, p.time, p.group or p.shape) == kind]
+        flags = _flags(member)
+        kind = (primitive, when.time, group or shape, flags)
+        same = [p for p in passes if (p.primitive, p.time, p.group or p.shape, p.flags) == kind]
         bare = not _inputs(tokens)
-        joined = [p for p in same if p.tokens & tokens or (bare and not _inputs(p.tokens))]
+        joined = [p for p in same if p.tokens & tokens or flags or (bare and not _inputs(p.tokens))]
         if joined:
             first, *others = joined
             for other in others:  # this member connects passes that had nothing in common
@@ -186,7 +192,7 @@ def _collect(
                 first.tokens |= other.tokens
                 passes.remove(other)
         else:
-            first = _Pass(primitive, when.time, group.domain if group else shape, group)
+            first = _Pass(primitive, when.time, group.domain if group else shape, group, flags)
             passes.append(first)
         first.members.append(member)
         first.tokens |= tokens
@@ -195,6 +201,11 @@ def _collect(
     passes.sort(key=lambda p: (p.time, p.primitive == "rows"))
     _explain_separate(passes, notes)
     return passes
+
+
+def _flags(member: Node) -> tuple[Node, ...]:
+    """Return what a selection chooses by; nothing for other nodes."""
+    return member.srcs[: member.arg.flags] if member.op.kind == SELECTION else ()
 
 
 def _explain_separate(passes: list[_Pass], notes: list[Note]) -> None:
@@ -213,6 +224,8 @@ def _explain_separate(passes: list[_Pass], notes: list[Note]) -> None:
             elif first.primitive == second.primitive and first.group and second.group:
                 why = f"one reduces axes {first.group.axes}, the other {second.group.axes}"
                 notes.append(Note("different-axes", pair + why))
+            elif first.primitive == second.primitive:
+                notes.append(Note("different-flags", pair + "they select by different conditions"))
             else:
                 why = (
                     f"a {first.primitive} and a {second.primitive} are different device algorithms"
@@ -294,6 +307,14 @@ def _build(
         return _rows(one, order, written, earlier, late, own=own)
     inputs = Inputs(one.shape)
     writer = Writer(inputs, earlier)
+    if one.primitive == "select":
+        chosen = [node.srcs[-1] for node in outputs if node.op is not COUNT]
+        element = writer.program([writer.write(node) for node in (*one.flags, *chosen)])
+        parts = tuple(-1 if node.op is COUNT else node.arg.part for node in outputs)
+        frozen, dims, *_ = inputs.freeze()
+        return Stage(
+            "select", element, (), None, frozen, written, one.shape, dims, parts=parts
+        )  # fmt: skip
     if one.primitive == "transform":
         element = writer.program([writer.write(node) for node in outputs])
         maps = []

@@ -50,6 +50,29 @@ class Map:
     label: str = field(default="", compare=False)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a selection chooses, from its first operands, the flags.
+
+    Attributes
+    ----------
+    domain : tuple of int
+        Shape that flags and values are broadcast to.
+    flags : int
+        How many flags there are: 1, or 2 to part the elements in three.
+    part : int
+        Which elements: k for those of which flag k is the first that holds, `flags` for those of
+        which none does.
+    label : str
+        What the user wrote, as a template of the operands. No part of the choice's identity.
+    """
+
+    domain: Shape
+    flags: int = 1
+    part: int = 0
+    label: str = field(default="", compare=False)
+
+
 def constant(value: int, rank: int) -> Form:
     """Return the form that is `value` everywhere."""
     return Form(value, (0,) * rank)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itfuse.expr import Memory, Node, Shape
 from itfuse.ops import GATHER, INPUT, RESHAPE, STRIDED
 from itfuse.plan.index import Form
+from itfuse.rows.op import SELECTION
 
 ON_CHIP = 1 << 17
 """Elements of a row that one pass may walk several times: up to 2**15 in registers, from there on
@@ -126,6 +127,8 @@ def timetable(order: Iterable[Node]) -> tuple[dict[Node, When], dict[Node, str]]
             when[node] = when[node.srcs[0]]
         elif node.op in (STRIDED, GATHER) and when[node.srcs[0]].group is not None:
             when[node] = When(time + 1)  # reads what a pass has left
+        elif node.op.kind == SELECTION:  # a pass of its own over what passes have left
+            when[node] = When(time + 1 if now else time)
         elif node.op.reduces:
             when[node] = _reduction(node, time, now)
         elif now:

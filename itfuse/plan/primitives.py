@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from itfuse.errors import Unsupported
 from itfuse.plan.stages import Note, Stage
 from itfuse.wording import text
@@ -38,6 +40,19 @@ class Strategy:
     why: str
 
 
+def _not_a_filter(stage: Stage) -> str:
+    """Say why a selection is not of one array's own elements by a function of each."""
+    if stage.flags != 1 or sum(part >= 0 for part in stage.parts) != 1:
+        return "cuda.compute selects one array by one condition"
+    value = stage.element.instrs[stage.element.results[1]]
+    arrays = [at for at, i in enumerate(stage.inputs) if i.layout != "fixed"]
+    if value.op != "load" or arrays != [value.slot]:
+        return "cuda.compute selects elements of one array by a function of each"
+    if stage.inputs[value.slot].layout != "linear":
+        return "its input is not contiguous"
+    return ""
+
+
 def _never(stage: Stage) -> str:
     return ""
 
@@ -66,6 +81,26 @@ def _not_in_order(stage: Stage) -> str:
     return "an output is not contiguous over the domain" if strided else ""
 
 
+SELECTED_BYTES = 128
+"""Bytes of all values of an element that a selection's kernel keeps on chip."""
+
+
+def _selects_much(stage: Stage) -> str:
+    count = selected_bytes(stage)
+    if count > SELECTED_BYTES:
+        return (
+            f"the values of an element have {count} bytes and its kernel keeps {SELECTED_BYTES} on "
+            "chip; compute some of the results at a time"
+        )
+    return ""
+
+
+def selected_bytes(stage: Stage) -> int:
+    """Return the bytes of all values that a `select` takes of an element."""
+    pairs = zip(stage.outputs, stage.parts, strict=True)
+    return sum(np.dtype(output.dtype).itemsize for output, part in pairs if part >= 0)
+
+
 # fmt: off
 STRATEGIES: tuple[Strategy, ...] = (
     Strategy("tile", "cuda", "transform", _never,
@@ -86,6 +121,11 @@ STRATEGIES: tuple[Strategy, ...] = (
              "whole rows on chip, each walked as often as the expression needs"),
     Strategy("tile", "cuda", "columns", _never,
              "threads along the kept axes, in the same fixed order: nothing is transposed"),
+    Strategy("tile", "cuda", "select", _selects_much,
+             "one launch that keeps the order: blocks learn from each other where to write"),
+    Strategy("cub.pointers", "cuda", "select", _not_a_filter,
+             "elements of one contiguous array by a function of each, to compare"),
+    Strategy("blocks", "cpu", "select", _never, "cache-sized blocks of NumPy"),
     Strategy("blocks", "cpu", "rows", _never, "blocks of whole rows of NumPy"),
     Strategy("blocks", "cpu", "columns", _never, "blocks of whole rows of NumPy"),
 )

@@ -226,7 +226,7 @@ class Stage:
     Attributes
     ----------
     primitive : str
-        A row of plan/primitives.py: `transform`, `reduce`, `rows` or `columns`.
+        A row of plan/primitives.py: `transform`, `reduce`, `rows`, `columns` or `select`.
     element : Program
         The fused map before: inputs at an index -> values.
     combine : tuple of Combine
@@ -250,6 +250,10 @@ class Stage:
         For `rows`: the phases before the last.
     written : tuple of int
         For `rows` and `columns`: the row values that are outputs, after the element outputs.
+    parts : tuple of int
+        For `select`, for each output: which elements it takes (see `Choice.part`), or -1 for the
+        number of elements that each flag chooses. The element's results are the flags, then a value
+        for each output that takes elements.
     """
 
     primitive: str
@@ -265,6 +269,12 @@ class Stage:
     kept: int = 0
     before: tuple[Phase, ...] = ()
     written: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
+
+    @property
+    def flags(self) -> int:
+        """Of a `select`: how many of the element's results are flags."""
+        return len(self.element.results) - sum(part >= 0 for part in self.parts)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -314,6 +324,7 @@ class Stage:
                 len(self.dims) if self.strided else 1,
                 self.wide,
                 *((self.kept, self.before, self.written, self.size_class) if self.by_rows else ()),
+                *self.parts,
             )
         )
 
@@ -385,7 +396,7 @@ class Stage:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of every output."""
+        """Bytes of every output; of a `select` the most that it can be."""
         return sum(o.bytes for o in self.outputs)
 
 
@@ -397,7 +408,7 @@ class Note:
     ----------
     reason : str
         A stable word for tests: `needs-result`, `no-common-input`, `different-domain`,
-        `different-axes`, `different-primitive`, `read-again`, `strategy`.
+        `different-axes`, `different-flags`, `different-primitive`, `read-again`, `strategy`.
     text : str
         The sentence for people.
     """

@@ -53,6 +53,8 @@ def _single(stage: Stage, where: str) -> tuple[str, ...]:
     """Check a stage without rows and return the dtypes of what it makes."""
     _check_program(stage.element, stage, where)
     made = stage.element.result_dtypes
+    if stage.primitive == "select":
+        return _selected(stage, where)
     if stage.primitive != "reduce":
         _demand(all(o.size == stage.size for o in stage.outputs), f"{where}: shapes")
         return made
@@ -62,6 +64,19 @@ def _single(stage: Stage, where: str) -> tuple[str, ...]:
     assert stage.finish is not None
     _check_program(stage.finish, stage, f"finish of {where}", given)
     return stage.finish.result_dtypes
+
+
+def _selected(stage: Stage, where: str) -> tuple[str, ...]:
+    """Check the outputs of a selection and return the dtypes of what it makes."""
+    made = stage.element.result_dtypes
+    flags = stage.flags
+    _demand(made[:flags] == ("bool",) * flags and flags in {1, 2}, f"{where}: flags")
+    _demand(len(stage.parts) == len(stage.outputs), f"{where}: parts")
+    values = iter(made[flags:])
+    for part, output in zip(stage.parts, stage.outputs, strict=True):
+        _demand(-1 <= part <= flags, f"{where}: no part {part}")
+        _demand(output.shape == (stage.size if part >= 0 else flags,), f"{where}: shapes")
+    return tuple(next(values) if part >= 0 else "int64" for part in stage.parts)
 
 
 def _phases(stage: Stage, where: str) -> tuple[str, ...]:

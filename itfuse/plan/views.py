@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from itfuse.plan.index import (
     merge_axes,
     unravel,
 )
-from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE, RANDOM
+from itfuse.rows.op import ELEMENTWISE, INDEX, PLACE, RANDOM, SELECTION
 from itfuse.wording import toposort
 
 Row = Form | Node
@@ -134,6 +134,15 @@ class _Resolver:
         return Index(domain, grouped(shape, domain))
 
     def root(self, root: Node) -> Node:
+        if root.op.kind == SELECTION:
+            domain = root.arg.domain
+            index = self.whole(domain)
+            srcs = []
+            for src in root.srcs:
+                found = self.at(src, self._operand(index, domain, src.shape))
+                srcs.append(_filled(found, index.domain) if found.shape != () else found)
+            choice = replace(root.arg, domain=index.domain)
+            return make(root.op, tuple(srcs), root.dtype, root.shape, choice)
         if root.op is RESHAPE and root in self.by_rows:
             # The rows stay what they are; only the result has another shape.
             inner = root.srcs[0]

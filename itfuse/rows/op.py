@@ -13,6 +13,7 @@ from itfuse.errors import Unsupported
 ELEMENTWISE, REDUCTION, COMPOSITE, LEAF = "elementwise", "reduction", "composite", "leaf"
 INDEX, PLACE, COMBINE = "index", "place", "combine"
 FOLD, STATISTIC, RANDOM = "fold", "statistic", "random"
+SELECTION = "selection"
 
 
 @dataclass(frozen=True, eq=False)

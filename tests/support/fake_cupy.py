@@ -38,6 +38,9 @@ class MemoryPointer:
     def memset_async(self, value: int, nbytes: int) -> None:
         _queue(lambda: ctypes.memset(self.ptr, value, nbytes))
 
+    def copy_to_host_async(self, target: int, nbytes: int) -> None:
+        _queue(lambda: ctypes.memmove(target, self.ptr, nbytes))
+
 
 class Flags:
     def __init__(self, contiguous: bool) -> None:
@@ -67,6 +70,13 @@ class ndarray:  # noqa: N801
 
     def get(self) -> Any:
         return self.view_numpy().copy()
+
+    def copy(self) -> ndarray:
+        return asarray(self.view_numpy())
+
+    def reshape(self, shape: Any) -> ndarray:
+        assert self._c_contiguous
+        return ndarray(shape, self.dtype, self.data)
 
     def __getitem__(self, index: Any) -> ndarray:
         whole = self.view_numpy()
@@ -132,6 +142,9 @@ class Stream:
 
     def record(self) -> Any:
         return object()
+
+    def synchronize(self) -> None:
+        pass
 
     def wait_event(self, event: Any) -> None:
         pass
@@ -232,6 +245,7 @@ def _modules() -> dict[str, Any]:
     )
     function = types.SimpleNamespace(Module=Module)
     for name, value in {
+        "alloc_pinned_memory": bytearray,
         "runtime": runtime, "driver": driver, "function": function, "alloc": alloc,
         "get_current_stream": current, "Device": Device, "Stream": Stream,
         "MemoryPool": lambda: types.SimpleNamespace(malloc=alloc),
@@ -266,7 +280,8 @@ def _forget(name: str) -> None:
 @contextlib.contextmanager
 def installed() -> Iterator[Any]:
     """Make `cuda:0` this device, and return the stand-in for the module `cupy`."""
-    from itfuse.engines import READY, cuda
+    from itfuse.cache import BUILT
+    from itfuse.engines import cuda
     from itfuse.engines.cuda import compile as nvrtc
 
     own = ("cupy", "cuda.bindings", "itfuse.engines.cuda.")
@@ -299,4 +314,4 @@ def installed() -> Iterator[Any]:
         for name in [name for name in sys.modules if name.startswith(own) and name not in keep]:
             _forget(name)
         sys.modules.update(before)
-        READY.clear()
+        BUILT.clear()  # of classes that are gone; and what is ready to run

@@ -31,8 +31,15 @@ GUARD = 64
 
 def plan_for(strategy: str, *expressions: Array, layouts: Layouts = ()) -> Plan:
     """Plan expressions over host or placeholder arrays as the cuda engine would."""
-    roots = tuple(one._node for one in expressions)
+    asked = [node for one in expressions for node in one._asked()[0]]
+    roots = tuple(dict.fromkeys(asked)) if len(asked) > len(expressions) else tuple(asked)
     return make_plan(roots, device="cuda:0", strategy=strategy, layouts=layouts)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two results have the same bytes, but for the signs of NaN: the compiler's choice."""
+    number = (a == a) | (b == b)  # noqa: PLR0124
+    return bool(a[number].tobytes() == b[number].tobytes())
 
 
 def unit(sources: Iterable[str]) -> str:
@@ -127,7 +134,9 @@ class HostEngine:
         nbytes, counts = tile.scratch(stage)
         partial = np.empty(max(1, nbytes), "u1")
         finished = np.zeros(counts, "u4")
-        extra = (partial.ctypes.data, finished.ctypes.data) if tile.partial else ()
+        extra: tuple[int, ...] = ()
+        if tile.partial:
+            extra = (partial.ctypes.data, finished.ctypes.data)
         for fill, shift in ((0xA5, 0), (0x5A, 1)):
             partial[:] = fill
             spans = [_span(out) for out in outputs]
@@ -139,6 +148,10 @@ class HostEngine:
             places = [room.ctypes.data + at for room, at in zip(rooms, starts, strict=True)]
             tile = variants[0] if variants[0].fits(stage, raw, places) else variants[1]
             self.ran[tile.needs is not None] += 1
+            if tile.zeroed is not None:
+                status = np.zeros(tile.zeroed(stage) + GUARD, "u1")
+                status[-GUARD:] = fill
+                extra = (status.ctypes.data,)
             state = tile.state.pack(stage, raw, places, extra)
             # A reduction's grid may be smaller than its leaves are many.
             spans = tile.spans(stage)
@@ -146,7 +159,12 @@ class HostEngine:
             self.library.launch(tile.symbol, state, grid, tile.block)
             if finished.any():
                 raise HostError(f"{tile.symbol} leaves its count at {finished.max()}")
-            for room, start, out in zip(rooms, starts, outputs, strict=True):
+            if tile.zeroed is not None and (status[-GUARD:] != fill).any():
+                raise HostError(f"{tile.symbol} writes behind its status")
+            counts = _counts(stage, rooms, starts)
+            for room, start, out, count in zip(rooms, starts, outputs, counts, strict=True):
+                if count is not None:  # what lies behind the elements chosen is nobody's
+                    out = out[:count]  # noqa: PLW2901
                 placed = np.ndarray(out.shape, out.dtype, room, start, out.strides)
                 got = placed.copy()
                 bytes_of = np.ndarray((*out.shape, out.itemsize), "u1", room, start,
@@ -154,9 +172,19 @@ class HostEngine:
                 bytes_of[...] = fill
                 if (room != fill).any():
                     raise HostError(f"{tile.symbol} writes outside its output\n{tile.source}")
-                if shift and got.tobytes() != out.tobytes():
+                if shift and not _alike(got, out):
                     raise HostError(f"{tile.symbol}: alignment or filling shows\n{tile.source}")
                 out[...] = got
+
+
+def _counts(stage: Stage, rooms: list[Any], starts: list[int]) -> list[int | None]:
+    """Return how many elements each output of a selection got; None for whole arrays."""
+    if stage.primitive != "select":
+        return [None] * len(rooms)
+    at = stage.parts.index(-1)
+    flags = np.ndarray(stage.flags, "i8", rooms[at], starts[at]).tolist()
+    parts = [*flags, stage.size - sum(flags)]
+    return [None if part < 0 else parts[part] for part in stage.parts]
 
 
 def _span(out: Any) -> tuple[int, int]:

@@ -220,6 +220,17 @@ template <typename T> static inline T __shfl_sync(unsigned, T value, int lane) {
   itf_host_wait(warp);  // before anyone writes the next value
   return found;
 }
+static inline unsigned __ballot_sync(unsigned, int predicate) {
+  itf_host_barrier& warp = itf_host_block.warp[threadIdx.x / 32];
+  itf_host_block.slot[threadIdx.x] = predicate != 0;
+  itf_host_wait(warp);
+  unsigned found = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    found |= (unsigned)itf_host_block.slot[threadIdx.x / 32 * 32 + lane] << lane;
+  }
+  itf_host_wait(warp);  // before anyone writes the next value
+  return found;
+}
 static void itf_host_fiber() {
   itf_host_block.body(itf_host_block.state);
   const unsigned thread = threadIdx.x;

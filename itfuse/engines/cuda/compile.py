@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import threading
+import time
 from typing import Any
 
 from itfuse import disk
@@ -42,16 +43,18 @@ def versions() -> tuple[str, ...]:
 
 
 class Count:
-    """How often this process has compiled, with NVRTC or with cuda.compute."""
+    """How often this process has compiled, with NVRTC or with cuda.compute; how long with NVRTC."""
 
     compilations = 0
+    seconds = 0.0
     _lock = threading.Lock()
 
     @classmethod
-    def add(cls) -> None:
-        """Count one more."""
+    def add(cls, compilations: int = 1, seconds: float = 0.0) -> None:
+        """Count one more, or the time that one took."""
         with cls._lock:
-            cls.compilations += 1
+            cls.compilations += compilations
+            cls.seconds += seconds
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -64,6 +67,7 @@ def _compile(source: str, arch: str, kind: str) -> bytes:
     core = _core()
     wanted = core.ProgramOptions(arch=arch, **_OPTIONS[kind])
     Count.add()
+    start = time.perf_counter()
     try:
         return bytes(core.Program(source, "c++", options=wanted).compile(kind).code)
     except Exception as why:  # NVRTC's own error type is not public
@@ -73,6 +77,8 @@ def _compile(source: str, arch: str, kind: str) -> bytes:
             source,
             str(why),
         ) from None
+    finally:
+        Count.add(0, time.perf_counter() - start)
 
 
 def _key(source: str, arch: str, kind: str) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from importlib import metadata
 from typing import Any
 
 import cuda.compute as cc
+import cupy
 import numpy as np
 from cuda.compute import types as cc_types
 from cuda.compute.op import RawOp
@@ -141,9 +142,8 @@ class CubBuilt:
         call(stage, operands, outputs, Stream(stream), allocate)
 
     def _build(self, stage: Stage) -> Any:
-        kind = _Reduce if stage.primitive == "reduce" else _Transform
         try:
-            return kind(stage, self)
+            return _KINDS[stage.primitive](stage, self)
         except ItfuseError:
             raise
         except Exception as why:
@@ -343,3 +343,56 @@ class _Reduce:
         address, memory = allocate(needed)
         self.algorithm(temp_storage=Storage(address, needed), **arguments)
         del memory
+
+
+_COUNTS = 16  # bytes of the two counts of CUB's partition, of which a selection is the first
+_ON_DEVICE = 3  # cudaMemcpyDeviceToDevice
+
+
+class _Select:
+    """A selection of a pointer's elements by a function of each."""
+
+    def __init__(self, stage: Stage, built: CubBuilt) -> None:
+        self.layout = built.lowered.map_state
+        (self.slot,) = built.lowered.pointers
+        self.counted = stage.parts.index(-1)
+        dtype = stage.inputs[self.slot].dtype
+        self.source, self.target, self.count = Pointer(dtype), Pointer(dtype), Pointer("int64")
+        self.op = built.op("map", bytes(self.layout.size))
+        self.algorithm = built.algorithm(
+            lambda: cc.make_select(
+                d_in=self.source,
+                d_out=self.target,
+                d_num_selected_out=self.count,
+                cond=self.op,
+                compute_capability=built.capability,
+            )
+        )
+
+    def __call__(
+        self, stage: Stage, operands: list[Any], outputs: list[int], stream: Stream, allocate: Any
+    ) -> None:
+        found = outputs[self.counted]
+        if stage.size == 0:
+            cupy.cuda.runtime.memsetAsync(found, 0, 8, stream.handle)
+            return
+        self.source.address = operands[self.slot]
+        self.target.address = outputs[1 - self.counted]
+        self.op.current = self.layout.pack(stage, operands)
+        self.count.address, counts = allocate(_COUNTS)
+        arguments = {
+            "d_in": self.source,
+            "d_out": self.target,
+            "d_num_selected_out": self.count,
+            "cond": self.op,
+            "num_items": stage.size,
+            "stream": stream,
+        }
+        needed = self.algorithm(temp_storage=None, **arguments)
+        address, memory = allocate(needed)
+        self.algorithm(temp_storage=Storage(address, needed), **arguments)
+        cupy.cuda.runtime.memcpyAsync(found, self.count.address, 8, _ON_DEVICE, stream.handle)
+        del memory, counts
+
+
+_KINDS: dict[str, Any] = {"transform": _Transform, "reduce": _Reduce, "select": _Select}

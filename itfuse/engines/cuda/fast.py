@@ -24,11 +24,14 @@ from itfuse.dtypes import DTYPES
 from itfuse.engines.cuda.scratch import is_capturing, keep
 from itfuse.engines.cuda.tile import Loaded, TileBuilt
 from itfuse.engines.ready import MISS, Argument, Ready, made_by_planning
+from itfuse.errors import Unsupported
 from itfuse.expr import Node
 from itfuse.lower.tile import TileKernel
 from itfuse.ops import INPUT
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Plan, Stage
+from itfuse.rows.op import SELECTION
+from itfuse.wording import text
 
 _PACKED = set("?bhilqBHILQfd")
 """What `struct` packs from Python and NumPy numbers exactly as NumPy converts them."""
@@ -56,6 +59,7 @@ class CudaReady(Ready):
 
     def __init__(self, plan: Plan, leaves: Sequence[Node], engine: Any) -> None:
         super().__init__(plan, leaves, engine)
+        self.selections = [node for node in plan.asked if node.op.kind == SELECTION]
         with engine.on(None):
             self.several_gpus = runtime.getDeviceCount() > 1
             self.passes = _passes(self)
@@ -77,6 +81,12 @@ class CudaReady(Ready):
 
     def run(self, values: Sequence[Any], given: dict[tuple[int, int], Any] | None) -> Any:
         """Queue one run where the device and the stream are current already."""
+        if self.selections and is_capturing(cupy.cuda.get_current_stream().ptr):
+            raise Unsupported(
+                f"{text(self.selections[0])}: the size of a selection is decided by data, which "
+                "a graph being captured does not know; compute it before, or use "
+                "itf.where(condition, x, other)"
+            )
         results = super().run(values, given)
         if len(self.plan.stages) > 1 and is_capturing(cupy.cuda.get_current_stream().ptr):
             keep(results)

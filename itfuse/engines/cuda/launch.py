@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import cupy
+import numpy as np
 
 from itfuse.cache import digest
 from itfuse.engines.cuda.fast import CudaReady
@@ -21,6 +24,11 @@ from itfuse.plan.stages import Stage
 
 if TYPE_CHECKING:
     from itfuse.engines.cuda.cub import CubBuilt
+
+
+_local = threading.local()
+_PINNED = 64  # bytes: a count or two
+_KEPT = 4
 
 
 def _allocate(nbytes: int) -> tuple[int, Any]:
@@ -106,6 +114,27 @@ class CudaEngine:
         """Return an uninitialised array from CuPy's current pool."""
         return cupy.empty(shape, dtype)
 
+    def read(self, array: Any) -> Any:
+        """Return a small array on the host: one copy to pinned memory, waited for."""
+        try:
+            pinned = _local.pinned
+        except AttributeError:
+            pinned = _local.pinned = cupy.cuda.alloc_pinned_memory(_PINNED)
+        host = np.frombuffer(pinned, array.dtype, array.size).reshape(array.shape)
+        array.data.copy_to_host_async(host.ctypes.data, array.nbytes)
+        cupy.cuda.get_current_stream().synchronize()
+        return host.copy()
+
+    def cut(self, array: Any, count: int) -> Any:
+        """Return the first `count` elements: in place if they fill much of the array, or a copy.
+
+        Memory that is there cannot be made smaller, so that a small result is copied, and the large
+        array goes back to the pool. What is not worth a copy holds at most `_KEPT` times what it
+        needs.
+        """
+        part = array[:count]
+        return part if count * _KEPT >= array.size else part.copy()
+
     @contextlib.contextmanager
     def _entered(self, stream: Any) -> Any:
         with self.device:
@@ -136,3 +165,33 @@ class CudaEngine:
     def bandwidth(self) -> float:
         """Return the memory bandwidth in bytes per second, as the device states it."""
         return self._bandwidth
+
+    def seconds(self, call: Callable[[], object], repeat: int, batch: int) -> list[float]:
+        """Time `repeat` batches of calls by events; return the seconds of one call in each."""
+        event, times = cupy.cuda.Event, []
+        with self.on(None):
+            for _ in range(repeat):
+                start, end = event(), event()
+                start.record()
+                for _ in range(batch):
+                    call()
+                end.record()
+                end.synchronize()
+                times.append(cupy.cuda.get_elapsed_time(start, end) / 1e3 / batch)
+        return times
+
+    @functools.cached_property
+    def _copied(self) -> float:
+        free = int(self.device.mem_info[0])
+        nbytes = max(1 << 20, min(1 << 28, free // 8))
+        with self.on(None):
+            source, target = cupy.zeros(nbytes, "uint8"), cupy.zeros(nbytes, "uint8")
+            stream = cupy.cuda.get_current_stream()
+            times = self.seconds(
+                lambda: target.data.copy_from_device_async(source.data, nbytes, stream), 9, 4
+            )
+        return 2 * nbytes / sorted(times)[len(times) // 2]
+
+    def copy_speed(self) -> float:
+        """Return the bytes per second, read and written, of a copy measured here."""
+        return self._copied

@@ -90,6 +90,11 @@ class TileBuilt:
             *extra, _memory = self.scratch.take(stream, max(1, nbytes), counts)
             if kernel.partials is None:  # blocks walk the leaves
                 grid = min(grid, loaded.most)
+        if kernel.zeroed is not None:
+            nbytes = kernel.zeroed(stage)
+            _memory = cupy.cuda.alloc(nbytes)
+            _memory.memset_async(0, nbytes)
+            extra = [_memory.ptr]
         block = loaded.block()
         block[0].raw = kernel.state.pack(stage, operands, outputs, extra)
         driver.launchKernel(loaded.function, grid, 1, 1, kernel.block, 1, 1, 0, stream, block[2], 0)

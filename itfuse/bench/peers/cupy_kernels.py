@@ -1,0 +1,49 @@
+"""`ElementwiseKernel` and `ReductionKernel`: the C++ of one element, written by hand."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from itfuse.bench.case import Case, Kernel
+from itfuse.bench.peers.base import Peer, kernel_of
+
+_DTYPES = ("float32", "float64", "int32", "int64", "int8", "int16", "uint8")
+
+
+@functools.cache
+def _build(kernel: Kernel, count: int) -> Any:
+    import cupy
+
+    takes = ", ".join(f"T x{k}" for k in range(count))
+    if not kernel.combine:
+        return cupy.ElementwiseKernel(takes, "T y", f"y = {kernel.map}", "bench_elementwise")
+    # `n` of a ReductionKernel's last step is `_in_ind.size()`: the number of elements reduced.
+    finish = kernel.finish.replace("T(n)", "T(_in_ind.size() / _out_ind.size())")
+    return cupy.ReductionKernel(
+        takes, "T y", kernel.map, kernel.combine, f"y = {finish}", "0", "bench_reduction"
+    )
+
+
+class CuPyKernel(Peer):
+    """CuPy's kernel classes."""
+
+    name = "cupy kernel"
+    title = "cupy.ElementwiseKernel or ReductionKernel"
+    builds = 0.3
+    library = "cupy"
+
+    def may_have(self, case: Case) -> bool:
+        """Return whether a kernel of the case has been written."""
+        return case.kernel is not None
+
+    def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
+        """Return a call of the kernel."""
+        built = _build(kernel_of(case, inputs, _DTYPES), len(inputs))
+        if case.kernel is not None and case.kernel.combine:
+            return lambda: built(*inputs, out=out)
+        return lambda: built(*inputs, out)
+
+
+PEERS = (CuPyKernel(),)
