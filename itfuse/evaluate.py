@@ -53,7 +53,7 @@ def evaluate(  # noqa: PLR0917  # by position, which costs least
     form, leaves = form_of_all(nodes)
     layouts = tuple(map(_layout, out)) if out and any(map(_layout, out)) else ()
     key = (form, device, engine, max_passes, settings_key(), layouts)
-    if device.startswith("cuda") and engine != "null":
+    if device.startswith("cuda") and setting("bounds_check") and engine != "null":
         check_bounds(nodes, data, device, stream)
     made = READY.get(key) if form is not None else None
     if made is not None:
