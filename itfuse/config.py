@@ -6,6 +6,7 @@ A setting is one `Setting` row; nothing else needs to know about it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -159,12 +160,13 @@ def settings_key() -> int:
 
 
 _numbers: dict[tuple[Any, ...], int] = {}
+_next = itertools.count()
 _unchanged_key = -1
 
 
 def _number() -> int:
     values = tuple([setting(name) for name in SETTINGS])
-    return _numbers.setdefault(values, len(_numbers))
+    return _numbers.setdefault(values, next(_next))
 
 
 @contextlib.contextmanager

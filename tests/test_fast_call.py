@@ -76,6 +76,17 @@ def test_out(cp: Any) -> None:
             f(x, y, out=wrong)
 
 
+def test_out_over_an_array_that_the_function_closes_over_is_refused(cp: Any) -> None:
+    w = cp.asarray(np.arange(64.0).reshape(8, 8))
+    x = cp.asarray(np.ones((8, 8)))
+    f = itf.fuse(lambda x: x + itf.asarray(w).T)
+    for _ in range(3):
+        f(x)
+    with pytest.raises(itf.AliasError):
+        f(x, out=w)
+    assert_same(f(x, out=cp.empty((8, 8), "f8")), 1 + w.get().T)
+
+
 def test_out_over_a_broadcast_input_is_refused(cp: Any) -> None:
     f = itf.fuse(lambda x, row: x + row)
     x = cp.asarray(np.arange(12, dtype="f4").reshape(3, 4))
@@ -197,6 +208,8 @@ def test_captured_launches_keep_their_scratch(cp: Any) -> None:
             assert_same(f(x), want)
             assert_same((itf.asarray(x) - itf.asarray(x).sum()).compute(), want)
         assert len(kept) == (4 if captured else 0)  # partial results, and the sum between passes
+        carried = [array for one in kept if isinstance(one, list) for array in one]
+        assert [array.shape for array in carried] == ([(), ()] if captured else [])
     assert_same(f(x, stream=fake_cupy.Stream(5)), want)
 
 

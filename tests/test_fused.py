@@ -487,6 +487,17 @@ def test_debug_prints_each_first_call(capsys: Any) -> None:
     assert "pass 1 of 1: transform over [12]" in capsys.readouterr().err
 
 
+def test_out_over_an_array_that_the_function_closes_over_is_refused() -> None:
+    w = np.arange(float(1 << 16))
+    f = itf.fuse(lambda x: x + itf.asarray(w)[::-1])
+    x = np.ones_like(w)
+    for _ in range(3):
+        f(x)
+    with pytest.raises(itf.AliasError):
+        f(x, out=w)
+    assert (f(x, out=np.empty_like(x)) == 1 + w[::-1]).all()
+
+
 # ---- lifetime ----
 def test_nothing_keeps_arguments_alive() -> None:
     f = itf.fuse(lambda x, y: x * 2 + y)

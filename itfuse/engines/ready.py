@@ -144,7 +144,11 @@ class Ready:
             ]
             self.built[s](stage, operands, outputs)
             made.append(outputs)
+        self.queued(made)
         return tuple([made[s][o] for s, o in self.plan.results])
+
+    def queued(self, made: list[list[Any]]) -> None:
+        """Take note of what a run has queued: the outputs of every stage."""
 
     def direct(
         self, arguments: Sequence[Argument], values: Sequence[Any]
@@ -170,11 +174,14 @@ class Ready:
         dtypes = [None if node.op is INPUT else node.dtype.type for node in self.leaves]
         single = len(self.plan.results) == 1
         root, spot = self.plan.asked[0], self.plan.results[0]
+        closed_over = tuple(x for x in values if isinstance(x, kind))
 
         def call(given: tuple[Any, ...], out: Any) -> Any:
             if len(given) != len(arguments):
                 return MISS
-            if out is not None and not (single and _separate(out, root, given, kind)):
+            if out is not None and not (
+                single and _separate(out, root, (*given, *closed_over), kind)
+            ):
                 return MISS
             own = list(values)
             for x, want in zip(given, arguments, strict=True):

@@ -87,10 +87,14 @@ class CudaReady(Ready):
                 "a graph being captured does not know; compute it before, or use "
                 "itf.where(condition, x, other)"
             )
-        results = super().run(values, given)
-        if len(self.plan.stages) > 1 and is_capturing(cupy.cuda.get_current_stream().ptr):
-            keep(results)
-        return results
+        return super().run(values, given)
+
+    def queued(self, made: list[list[Any]]) -> None:
+        """Keep what goes from pass to pass while a graph is captured, which runs again later."""
+        if len(made) > 1 and is_capturing(cupy.cuda.get_current_stream().ptr):
+            asked = set(self.plan.results)
+            keep([x for s, outs in enumerate(made) for o, x in enumerate(outs)
+                  if (s, o) not in asked])  # fmt: skip
 
     def direct(
         self, arguments: Sequence[Argument], values: Sequence[Any]
@@ -357,8 +361,11 @@ def _span(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[
     return low, high + itemsize
 
 
-def _out(text: _Text, arguments: Sequence[Argument]) -> None:
-    """Write the checks of `out`: it may be elsewhere, or an input that is read in its place."""
+def _out(text: _Text, arguments: Sequence[Argument], closed_over: dict[int, Any]) -> None:
+    """Write the checks of `out`: it may be elsewhere, or an input that is read in its place.
+
+    It may not be an array that the function closes over (by leaf): the general way decides there.
+    """
     plan = text.ready.plan
     s, o = plan.results[0]
     stage, output = plan.stages[s], plan.stages[s].outputs[o]
@@ -366,6 +373,10 @@ def _out(text: _Text, arguments: Sequence[Argument]) -> None:
     _guard(text, "out", Argument("array", (), dtype, output.shape,
                                  contiguous_strides(output.shape, dtype.itemsize)))  # fmt: skip
     text.add("q = out.data.ptr")
+    for leaf, x in closed_over.items():
+        p = _address(leaf)
+        low, high = _span(x.shape, x.strides, x.dtype.itemsize)
+        text.add(f"if q < {p} + {high} and {p} + {low} < q + {output.bytes}:", "    return MISS")
     for want in arguments:
         if want.kind != "array" or not want.leaves:
             continue
@@ -406,12 +417,14 @@ def _direct(
             if want.kind == "number":
                 leaves[leaf] = names[at]
                 whole[leaf] = f"{text.constant(ready.leaves[leaf].dtype.type, 'as')}({names[at]})"
+    closed_over: dict[int, Any] = {}
     for at, leaf_node in enumerate(ready.leaves):
         if at in whole:
             continue
         whole[at] = text.constant(values[at], "kept")
         if leaf_node.op is INPUT:  # an array that the function closes over; it does not move
             text.add(f"{_address(at)} = {whole[at]}.data.ptr")
+            closed_over[at] = values[at]
         else:
             leaves[at] = text.constant(values[at].item(), "literal")
     every = ", ".join(whole[at] for at in range(len(ready.leaves)))
@@ -427,7 +440,7 @@ def _direct(
         spot = ready.plan.results[0]
         shared = list(text.lines)
         text.lines = []
-        _out(text, arguments)
+        _out(text, arguments, closed_over)
         _launches(text, {spot: "q"}, leaves, [x.replace("GIVEN", f"{{{spot}: out}}") for x in one])
         text.add("return out")
         with_out = ["    " + line for line in text.lines]

@@ -132,9 +132,10 @@ class Scratch:
         Fewer than are wanted go back to CuPy's pool, which reuses them in stream order.
         """
         if stream <= _LEGACY:
-            if self._default is None or self._default.size < counts:
-                self._default = cupy.zeros(counts, "uint32")
-            return int(self._default.data.ptr)
+            with self._lock:
+                if self._default is None or self._default.size < counts:
+                    self._default = cupy.zeros(counts, "uint32")
+                return int(self._default.data.ptr)
         number = _identity(stream)
         with self._lock:
             found = self._counters.get(number)

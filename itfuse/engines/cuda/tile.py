@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import cupy
-from cupy.cuda import driver, function
+from cupy.cuda import driver, function, runtime
 
 from itfuse.engines.cuda import compile as nvrtc
 from itfuse.engines.cuda.scratch import scratch
@@ -43,6 +43,7 @@ class Loaded:
         try:
             return self._local.block
         except AttributeError:
+            runtime.setDevice(runtime.getDevice())  # a new thread has no context before
             buffer = (ctypes.c_char * self.kernel.state.size)()
             table = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
             self._local.block = (buffer, table, ctypes.addressof(table))
