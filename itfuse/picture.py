@@ -118,7 +118,7 @@ def _title(number: int, stage: Stage) -> str:
 # ---- plan -> graph ----
 def _build(plan: Plan) -> _Graph:
     graph = _Graph()
-    names = leaf_names(node for node in toposort(plan.roots) if node.op is INPUT)
+    names = leaf_names(node for node in toposort(plan.asked or plan.roots) if node.op is INPUT)
     leaves: dict[Node, int] = {}
     written: dict[tuple[int, int], int] = {}
     asked = set(plan.results)
@@ -151,6 +151,13 @@ def _stage(graph: _Graph, number: int, stage: Stage, inputs: list[int]) -> list[
     """Add a pass; return the box that each of its outputs comes from."""
     row: list[int] = []
     results: list[int] = []
+    if stage.how is not None:
+        results = _program(
+            graph, number, stage.element, {"load": inputs, "scalar": inputs}, _OUTSIDE
+        )
+        whole = [one for one, i in zip(inputs, stage.inputs, strict=True) if i.layout == "whole"]
+        box = graph.add(stage.primitive, "combine", number, [*results, *whole])
+        return [box] * len(stage.outputs)
     for phase in stage.phases:
         results, made = _phase(graph, number, phase, inputs, row)
         row += made

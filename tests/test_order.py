@@ -360,6 +360,12 @@ def test_explain(golden: Callable[[str, str], None]) -> None:
     golden("explain_terminals.txt", "\n\n".join(cases) + "\n")
 
 
+def test_a_picture_shows_the_algorithm() -> None:
+    x = itf.asarray(np.ones((6, 5)))
+    shown = itf.visualize(itf.median(x * 2, 1), itf.put(np.zeros(3), [1, 2], 4.0, "add")).dot
+    assert "sort" in shown and "scatter" in shown and "multiply" in shown
+
+
 def test_notes_and_limits() -> None:
     x = itf.asarray(np.ones((4, 5)))
     plan = itf.plan(itf.sort(x * 2))
