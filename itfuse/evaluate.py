@@ -95,7 +95,8 @@ def _layout(out: Any) -> tuple[int, ...] | None:
 
 def check_bounds(nodes: Nodes, data: dict[Node, Any], device: str, stream: Any) -> None:
     """Raise `BoundsError` if an index on a GPU is out of bounds and the setting asks to look."""
-    checks = bounds_checks(nodes) if setting("bounds_check") else ()
+    looks = setting("bounds_check") and device.startswith("cuda")
+    checks = bounds_checks(nodes) if looks else ()
     if checks:
         wrong = engines.run(cached_plan(checks, device, None), data, None, stream)
         if any(bool(one) for one in wrong):

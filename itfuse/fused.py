@@ -19,7 +19,8 @@ from itfuse.array import plan as plan_arrays
 from itfuse.cache import BUILT
 from itfuse.config import config, overrides, setting, settings_key
 from itfuse.engines import MISS
-from itfuse.errors import ShapeError
+from itfuse.errors import BoundsError, ShapeError
+from itfuse.evaluate import check_bounds
 from itfuse.explain import explain_text
 from itfuse.expr import Node
 from itfuse.number import TracedNumber
@@ -93,17 +94,20 @@ class Fused:
         if kwargs or len(args) != self._count:
             args = self._signature.complete(args, kwargs)
         settings, short, known = self._short
-        if stream is None and overrides.get() is settings:
-            for call in short:
-                result = call(args, out)
-                if result is not MISS:
-                    return result
-            call = known.get(_look(args)) if len(known) > _TRIED else None
-            if call is not None:
-                result = call(args, out)
-                if result is not MISS:
-                    return result
-        return self._call(args, out, stream)
+        try:
+            if stream is None and overrides.get() is settings:
+                for call in short:
+                    result = call(args, out)
+                    if result is not MISS:
+                        return result
+                call = known.get(_look(args)) if len(known) > _TRIED else None
+                if call is not None:
+                    result = call(args, out)
+                    if result is not MISS:
+                        return result
+            return self._call(args, out, stream)
+        except BoundsError as why:
+            raise BoundsError(f"{self._label}: {why}") from None
 
     def _call(self, full: tuple[Any, ...], out: Any, stream: Any) -> Any:
         leaves, trees = self._signature.flatten(full)
@@ -122,7 +126,10 @@ class Fused:
         if values is None or record.ready is None:
             return self._literally(full, out, stream)
         outs = None if out is None else self._outs(out, record)
-        arrays = record.ready(values, outs, stream)
+        ready = record.ready
+        data = dict(zip(ready.leaves, values, strict=True))
+        check_bounds(ready.plan.asked, data, ready.plan.device, stream)
+        arrays = ready(values, outs, stream)
         if type(arrays[0]) is tuple:  # of the null engine
             arrays = tuple([spec(shape, dtype) for shape, dtype in arrays])
         self._remember(record, full, trees, layouts)
@@ -216,7 +223,7 @@ class Fused:
         self, record: Record, full: tuple[Any, ...], trees: Trees, layouts: Sequence[Any]
     ) -> None:
         """Put the shortest way to make such a call in front of the others."""
-        if setting("debug"):
+        if setting("debug") or setting("bounds_check"):  # both want to see every call
             return
         if record.short is None:
             record.short = shortest(record, trees, layouts, self._signature.flatten) or False

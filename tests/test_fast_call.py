@@ -76,6 +76,20 @@ def test_out(cp: Any) -> None:
             f(x, y, out=wrong)
 
 
+def test_bounds_are_checked_if_wished(cp: Any) -> None:
+    f = itf.fuse(lambda x, i: itf.take(x, i) * 2)
+    x, at = cp.asarray(X), cp.asarray(np.array([1, 10**6]))
+    last = X[-1] * 2
+    for _ in range(3):
+        assert f(x, at).get()[1] == last  # stays inside the array
+    with itf.config(bounds_check=True):
+        for _ in range(3):
+            with pytest.raises(itf.BoundsError, match=r"lambda.*out of bounds"):
+                f(x, at)
+        assert f(x, cp.asarray(np.array([1, -1]))).get()[1] == last
+    assert f(x, at).get()[1] == last
+
+
 def test_out_over_an_array_that_the_function_closes_over_is_refused(cp: Any) -> None:
     w = cp.asarray(np.arange(64.0).reshape(8, 8))
     x = cp.asarray(np.ones((8, 8)))

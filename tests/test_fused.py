@@ -487,6 +487,15 @@ def test_debug_prints_each_first_call(capsys: Any) -> None:
     assert "pass 1 of 1: transform over [12]" in capsys.readouterr().err
 
 
+def test_an_index_out_of_bounds_names_the_function() -> None:
+    f = itf.fuse(itf.take)
+    x = np.arange(5.0)
+    for _ in range(3):
+        assert f(x, np.array([1, -1]))[1] == 4
+        with pytest.raises(itf.BoundsError, match=r"take: index 9 is out of bounds"):
+            f(x, np.array([1, 9]))
+
+
 def test_out_over_an_array_that_the_function_closes_over_is_refused() -> None:
     w = np.arange(float(1 << 16))
     f = itf.fuse(lambda x: x + itf.asarray(w)[::-1])

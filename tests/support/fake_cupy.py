@@ -74,6 +74,9 @@ class ndarray:  # noqa: N801
     def get(self) -> Any:
         return self.view_numpy().copy()
 
+    def __bool__(self) -> bool:
+        return bool(self.view_numpy())
+
     def copy(self) -> ndarray:
         return asarray(self.view_numpy())
 
