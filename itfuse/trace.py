@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +19,7 @@ from itfuse.expr import Memory, Node
 from itfuse.form import Deferred
 from itfuse.number import TracedNumber, as_array
 from itfuse.ops import INPUT
+from itfuse.origin import origin
 from itfuse.plan import cached_plan
 
 NUMBERS = {bool, int, float}
@@ -299,8 +298,13 @@ class Trace:
         sources = [self._source(leaf, data) for leaf in wanted]
         ready = engines.ready(made, wanted, runner)
         closed = [x for leaf, x in data.items() if leaf in wanted]
-        guards = [found for x in closed if (found := _origin(x, function, self.trees)) is not None]
+        guards = [found for x in closed if (found := self._origin(x, function)) is not None]
         return Record(ready, sources, self.tree, results, guards)
+
+    def _origin(self, array: Any, function: Any) -> tuple[Callable[[], Any], Any] | None:
+        owners = [tree[2].get for tree in self.trees
+                  if tree[0] == "constant" and isinstance(tree[2], Same)]  # fmt: skip
+        return origin(array, function, owners)
 
     def _source(self, leaf: Node, data: dict[Node, Any]) -> Any:
         """Return what gives a leaf its value: see `Record.sources`."""
@@ -326,40 +330,3 @@ class Trace:
             f"{self.name} uses {what}, an argument of an earlier call that it stored; what a trace "
             "makes must not leave the function except as its result"
         )
-
-
-def _origin(
-    array: Any, function: Any, trees: Sequence[pytree.Tree]
-) -> tuple[Callable[[], Any], Any] | None:
-    """Return what finds an array that a function closes over, so that a change is seen."""
-
-    def holds(x: Any) -> bool:
-        return x is array or (
-            isinstance(x, Array) and any(one is array for one in x._data.values())
-        )
-
-    for tree in trees:
-        if tree[0] == "constant" and isinstance(tree[2], Same):
-            for name, x in getattr(tree[2].get(), "__dict__", {}).items():
-                if holds(x):
-                    return functools.partial(_attribute, tree[2].get, name), x
-    function = inspect.unwrap(function)
-    for cell in getattr(function, "__closure__", None) or ():
-        if holds(x := _content(cell)):
-            return functools.partial(_content, cell), x
-    variables = getattr(function, "__globals__", {})
-    for name in getattr(getattr(function, "__code__", None), "co_names", ()):
-        if holds(variables.get(name)):
-            return functools.partial(variables.get, name), variables[name]
-    return None
-
-
-def _attribute(get: Callable[[], Any], name: str) -> Any:
-    return getattr(get(), "__dict__", {}).get(name)
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not bound yet
-        return None

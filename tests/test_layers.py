@@ -35,7 +35,7 @@ LAYERS = (
     ("selected",),
     ("counting", "ordering", "placement", "segments"),
     ("protocol", "selection", "standard", "random", "custom", "iterator"),
-    ("number",),
+    ("number", "origin"),
     ("trace",),
     ("short", "signature"),
     ("fused",),
