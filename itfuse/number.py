@@ -17,6 +17,9 @@ from itfuse.errors import TraceError
 from itfuse.form import Deferred, Number
 from itfuse.ops import SCALAR
 
+_LIMIT = 160
+"""Characters from which on a name is elided."""
+
 
 class TracedNumber(Number):
     """A number that is an argument, or is computed from such.
@@ -33,7 +36,7 @@ class TracedNumber(Number):
         How the user would write it.
     """
 
-    __slots__ = ("name", "operands", "operation", "place", "sample")
+    __slots__ = ("_parts", "name", "operands", "operation", "place", "sample")
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None  # NumPy's arrays leave operators to this class
 
@@ -48,7 +51,8 @@ class TracedNumber(Number):
     ) -> None:
         self.kind = type(sample)
         self.sample = sample
-        self.name = name
+        self.name = name if len(name) <= _LIMIT else "(...)"
+        self._parts: tuple[TracedNumber, ...] | None = None
         self.device = device
         self.place = place
         self.operation = operation
@@ -58,9 +62,34 @@ class TracedNumber(Number):
         """Return its value in a call."""
         if self.operation is None:
             return arguments[self.place]
-        return self.operation(
-            *[x.value(arguments) if isinstance(x, TracedNumber) else x for x in self.operands]
-        )
+        values: dict[int, Any] = {}
+        for one in self.parts:
+            values[id(one)] = (
+                arguments[one.place]
+                if one.operation is None
+                else one.operation(
+                    *[values[id(x)] if isinstance(x, TracedNumber) else x for x in one.operands]
+                )
+            )
+        return values[id(self)]
+
+    @property
+    def parts(self) -> tuple[TracedNumber, ...]:
+        """All numbers that it is computed from, each once, operands first; itself is the last."""
+        if self._parts is None:
+            found: dict[int, TracedNumber] = {}
+            stack: list[tuple[TracedNumber, bool]] = [(self, False)]
+            while stack:
+                one, ready = stack.pop()
+                if id(one) in found:
+                    continue
+                if ready:
+                    found[id(one)] = one
+                    continue
+                stack.append((one, True))
+                stack += [(x, False) for x in one.operands if isinstance(x, TracedNumber)]
+            self._parts = tuple(found.values())
+        return self._parts
 
     def __repr__(self) -> str:
         return self.name

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 Tree = tuple[Any, ...]
 """The structure, hashable: a kind, what it needs to be made again, and its children."""
 
@@ -52,7 +54,31 @@ def flatten(obj: Any, is_leaf: Callable[[Any], bool], leaves: list[Any]) -> Tree
             tuple([flatten(getattr(obj, name), is_leaf, leaves) for name in names]),
         )
     hash(obj)
-    return ("constant", kind, obj)  # the kind too, because 1 == True == 1.0
+    return constant(obj)
+
+
+def constant(obj: Any) -> Tree:
+    """Return the structure of a constant, different wherever two are not the same."""
+    return ("constant", _told_apart(obj), obj)
+
+
+def _told_apart(obj: Any) -> Any:
+    """Return what tells equal constants apart: 1 == True == 1.0, and -0.0 == 0.0."""
+    kind = type(obj)
+    if kind is float:
+        return kind, obj.hex()
+    if kind is complex:
+        return kind, obj.real.hex(), obj.imag.hex()
+    if isinstance(obj, np.generic):
+        return kind, obj.tobytes()
+    if isinstance(obj, tuple):
+        return kind, tuple([_told_apart(x) for x in obj])
+    if isinstance(obj, frozenset):
+        return kind, frozenset([(_told_apart(x), x) for x in obj])
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        held = [getattr(obj, field.name) for field in dataclasses.fields(obj)]
+        return kind, tuple([_told_apart(x) for x in held])
+    return kind
 
 
 def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:

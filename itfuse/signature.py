@@ -121,7 +121,7 @@ class Signature:
                 f"{self.label}: the static argument {self.names[at]} is a {type(x).__name__}, "
                 "which has no hash; pass a tuple, a string, a number or the like"
             ) from None
-        return ("constant", type(x), x)
+        return pytree.constant(x)
 
     def _check(self, at: int, tree: pytree.Tree) -> None:
         if tree[0] == "constant":

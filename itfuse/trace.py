@@ -315,12 +315,8 @@ class Trace:
                 raise self._foreign(leaf.arg.name)
             return data[leaf]
         if isinstance(leaf.arg, Deferred):
-            stack = [leaf.arg.number]
-            while stack:
-                number = stack.pop()
-                if not isinstance(number, TracedNumber):
-                    continue
-                stack += number.operands
+            given = leaf.arg.number
+            for number in given.parts if isinstance(given, TracedNumber) else ():
                 if number.place >= 0 and not any(number is own for own in self.numbers):
                     raise self._foreign(number.name)
         return leaf.arg

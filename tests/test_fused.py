@@ -524,6 +524,31 @@ def test_another_array_there_is_seen(where: str) -> None:
         assert f(x)[1] == factor
 
 
+def test_many_operations_on_numbers() -> None:
+    def newton(x: Any, a: Any, steps: int) -> Any:
+        for _ in range(steps):
+            a = 0.5 * (a + 2.0 / a)
+        return x * a
+
+    f = itf.fuse(newton, static=("steps",))
+    x = np.ones(3)
+    for steps in (3, 60, 2000):
+        for a in (1.0, 7.0, 7.0):
+            assert f(x, a, steps)[0] == newton(x, a, steps)[0]
+    assert len(repr(f)) < 200
+
+
+def test_equal_static_arguments_are_not_always_the_same() -> None:
+    f = itf.fuse(lambda x, a: itf.copysign(x, a) + 0 * x, static=("a",))
+    x = np.ones(3)
+    for a in (0.0, -0.0, 0.0, np.float32(-0.0)):
+        assert f(x, a)[0] == np.copysign(1, a)
+    scaled = itf.fuse(lambda x, by: x * by[0], static=("by",))
+    ints = np.ones(3, "i1")
+    for by in ((1,), (1.0,), (True,), (np.float32(1),), (1,)):
+        assert scaled(ints, by).dtype == (ints * by[0]).dtype
+
+
 def test_arrays_made_by_the_function_stay() -> None:
     f = itf.fuse(lambda x: x + np.arange(3.0))
     for _ in range(3):
