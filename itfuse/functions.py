@@ -6,6 +6,7 @@ operator, the methods of `Array`.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import inspect
 import math
@@ -17,6 +18,7 @@ import numpy as np
 from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
 from itfuse.errors import AxisError, ShapeError, Unsupported
+from itfuse.form import Number
 from itfuse.ops import BY_UFUNC, FOLDS, OPS
 from itfuse.rows.op import COMBINE, COMPOSITE, ELEMENTWISE, INDEX, RANDOM, REDUCTION, STATISTIC, Op
 
@@ -178,8 +180,20 @@ class _Namespace:
 F = _Namespace()
 
 
+_TAKEN = (Array, Number, int, float, complex, np.generic, np.ndarray, list, tuple,
+          datetime.date, datetime.timedelta)  # fmt: skip
+"""What operators take; of dates they say what to do."""
+_SPEAKS = ("__array__", "__dlpack__", "__cuda_array_interface__", "__array_interface__")
+
+
 def _operand(x: Any) -> bool:
-    return not isinstance(x, (str, bytes, type(None), dict, set))
+    """Whether an operator takes `x`; what is no array has operators of its own, or none."""
+    kind = type(x)
+    if isinstance(x, _TAKEN):
+        return True
+    return getattr(kind, "__array_ufunc__", True) is not None and any(
+        hasattr(kind, name) for name in _SPEAKS
+    )
 
 
 _PLAIN = {Array, int, float, bool}

@@ -42,6 +42,20 @@ def identity(shape: Shape) -> tuple[Form, ...]:
     return tuple(along(axis, len(shape)) for axis in range(len(shape)))
 
 
+def _beside(index: Any, like: Array) -> Array:
+    """Return an index as an array; a list or number goes where `like` is."""
+    if isinstance(index, (list, tuple, range, int, np.generic)):
+        index = np.asarray(index)
+        if index.size == 0 and index.dtype.kind == "f":
+            index = index.astype(np.int64)
+        index = (
+            spec(index.shape, index.dtype)
+            if like._device == "none"
+            else engines.upload(index, place_of(like._device))
+        )
+    return asarray(index)
+
+
 def as_places(index: Any, like: Array, size: int, what: object) -> Array:
     """Return an index array as int64 places along an axis of `size` elements.
 
@@ -52,16 +66,7 @@ def as_places(index: Any, like: Array, size: int, what: object) -> Array:
     Unsupported
         For booleans.
     """
-    if isinstance(index, (list, tuple, range, int, np.generic)):
-        index = np.asarray(index)
-        if index.size == 0 and index.dtype.kind == "f":
-            index = index.astype(np.int64)
-        index = (
-            spec(index.shape, index.dtype)
-            if like._device == "none"
-            else engines.upload(index, place_of(like._device))
-        )
-    places = asarray(index)
+    places = _beside(index, like)
     if places.dtype.kind == "b":
         raise Unsupported(
             f"{what}: these indices are booleans; use x[mask] or itf.compress(mask, x, axis), or "
@@ -294,9 +299,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     axis = axis_of(axis, x.ndim, what)
     size = x.shape[axis]
     if mode != "raise":
-        if not isinstance(indices, Array) and not hasattr(indices, "shape"):
-            indices = np.asarray(indices)
-        indices = asarray(indices).astype(np.int64)
+        indices = _beside(indices, x).astype(np.int64)
         if mode == "clip":
             indices = FUNCTIONS["clip"](indices, 0, max(size - 1, 0))
         else:

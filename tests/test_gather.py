@@ -249,3 +249,11 @@ def test_stencils() -> None:
     want = wide[:-2, 1:-1] + wide[2:, 1:-1] + wide[1:-1, :-2] + wide[1:-1, 2:] - 4 * x
     assert_same(laplace.compute(), want)
     assert itf.plan(laplace).bytes_read == x.nbytes
+
+
+@pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
+def test_lists_of_indices_go_where_the_array_is(mode: str) -> None:
+    x = np.arange(5.0)
+    want = np.take(x, [1, 3], mode=mode)
+    assert_same(itf.take(x, [1, 3], mode=mode).compute(), want)
+    assert itf.spec((5,), "f8").take([1, 3], mode=mode).shape == (2,)

@@ -215,3 +215,24 @@ def test_materialize_is_the_buffer_that_was_asked_for() -> None:
     buffered = itf.materialize(x * 2)
     assert_same((buffered.T.reshape(4, 6) + 1).compute(), (X * 2).T.reshape(4, 6) + 1)
     assert len(buffered._data) == 1
+
+
+class Own:
+    def __radd__(self, other: object) -> str:
+        return "own"
+
+    def __rpow__(self, other: object) -> str:
+        return "own"
+
+
+def test_operators_leave_other_classes_to_themselves() -> None:
+    assert X_LAZY + Own() == "own" and X_LAZY ** Own() == "own"
+    for other in ("2", None, {}, object()):
+        with pytest.raises(TypeError, match=r"unsupported operand"):
+            X_LAZY - other  # type: ignore[operator]
+        with pytest.raises(TypeError):
+            X_LAZY * other  # type: ignore[operator]
+    assert (np.add(X_LAZY, [1, 2, 3]).compute() == [1, 3, 5]).all()
+
+
+X_LAZY = itf.asarray(np.arange(3))

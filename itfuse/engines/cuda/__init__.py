@@ -118,10 +118,12 @@ def engine(device: str) -> Any:
 
 
 def upload(array: Any, device: str) -> Any:
-    """Copy a NumPy array to a GPU."""
+    """Copy a NumPy array to a GPU, for good: it may be read on another stream than the current."""
     cupy = importlib.import_module("cupy")
     with cupy.cuda.Device(int(device.partition(":")[2])):
-        return cupy.asarray(array)
+        copied = cupy.asarray(array)
+        cupy.cuda.get_current_stream().synchronize()
+    return copied
 
 
 _cupy: Any = None
