@@ -185,6 +185,9 @@ def _lift(x: Any) -> Any:
 
 def apply(op: Op, operands: tuple[Any, ...]) -> Array:
     """Apply an elementwise row."""
+    if len(operands) != op.arity:
+        many = "operand" if op.arity == 1 else "operands"
+        raise TypeError(f"{op.name} takes {op.arity} {many}, not {len(operands)}")
     data: dict[Node, Any] | None = None
     device = ""
     nodes: list[Any] = []

@@ -169,8 +169,7 @@ def _number() -> int:
     return _numbers.setdefault(values, next(_next))
 
 
-@contextlib.contextmanager
-def config(**settings: Any) -> Iterator[None]:
+def config(**settings: Any) -> contextlib.AbstractContextManager[None]:
     """Change settings inside a `with` block, in this thread or task only.
 
     Parameters
@@ -193,6 +192,11 @@ def config(**settings: Any) -> Iterator[None]:
     8.0
     """
     parsed = {name: _parse(name, value, "itf.config") for name, value in settings.items()}
+    return _changed(parsed)
+
+
+@contextlib.contextmanager
+def _changed(parsed: dict[str, Any]) -> Iterator[None]:
     token = overrides.set(_Overrides({**(overrides.get() or {}), **parsed}))
     try:
         yield

@@ -222,7 +222,9 @@ class Asked:
 
 def outs_of(out: Any, wanted: int) -> tuple[Any, ...]:
     """Return an `out` for each of `wanted` expressions."""
-    outs = (out,) if wanted == 1 and not isinstance(out, (tuple, list)) else tuple(out)
+    outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     if len(outs) != wanted:
-        raise ShapeError(f"out= has {len(outs)} arrays for {wanted} expressions")
+        what = f"{len(outs)} arrays" if isinstance(out, (tuple, list)) else "one array"
+        there = f"there are {wanted} expressions" if wanted > 1 else "there is one expression"
+        raise ShapeError(f"out= is {what}, and {there}: pass as many arrays, in a tuple")
     return outs

@@ -371,6 +371,11 @@ def normalize_axes(axis: Any, ndim: int, describe: Callable[[], str]) -> tuple[i
     axes = []
     for one in named:
         if isinstance(one, (bool, np.bool)) or not isinstance(one, (int, np.integer)):
+            if isinstance(one, Number):
+                raise TypeError(
+                    f"{describe()}: the axis {one!r} is an argument of the function that is being "
+                    "traced, so that it is not known; make it static: itf.fuse(static=...)"
+                )
             raise TypeError(f"{describe()}: axis={axis!r} is no integer, tuple of them, or None")
         # NumPy takes 0 and -1 of a 0-d array where one axis is named.
         if ndim == 0 and not isinstance(axis, tuple) and one in (0, -1):

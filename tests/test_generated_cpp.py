@@ -260,9 +260,9 @@ def drawn(seed: int) -> Case:
 
 @pytest.mark.parametrize("part", range(4))
 def test_random_expressions(part: int) -> None:
-    # New expressions every time; ITFUSE_SEED=<the seed shown> draws one of them again.
+    # `make fuzz` draws new ones; ITFUSE_SEED=<the seed shown> draws one of these again.
     chosen = os.environ.get("ITFUSE_SEED")
-    first = int(chosen) if chosen else random.SystemRandom().randrange(2**31)
+    first = int(chosen) if chosen else (1_522_373_536, 1000, 2000, 3000)[part]
     check([[drawn(first + k)] for k in range(1 if chosen else 30)])
 
 

@@ -161,3 +161,22 @@ def test_fused_functions_pickle() -> None:
 
 def plain(x: Any) -> Any:
     return x + 2
+
+
+def test_settings_are_checked_at_the_call() -> None:
+    with pytest.raises(itf.ConfigError, match="max_pases"):
+        itf.config(max_pases=1)
+
+
+def test_messages_of_a_newcomers_mistakes() -> None:
+    x = itf.asarray(X)
+    for call, words in (
+        (itf.sqrt, "sqrt takes 1 operand, not 0"),
+        (lambda: itf.add(x), "add takes 2 operands, not 1"),
+        (lambda: itf.fuse(lambda x, axis: x.sum(axis))(X, 0), "static"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=words):
+            call()
+    with pytest.raises(itf.ShapeError, match="one array, and there are 2 expressions"):
+        itf.compute(x + 1, x + 2, out=np.empty(5, "f4"))
+    assert repr(itf.plan(x + 1)) == "<Plan of 1 on cpu, moves 40 bytes>"

@@ -27,11 +27,14 @@ being weak. *Takes* names the dtypes that an operand may have without a conversi
 `float` is float16, bfloat16, float32 and float64, `complex` complex64 and complex128. Where the
 result's kind is another, it follows an arrow.
 
-*Error* is the largest distance of any engine's result from the correctly rounded one, in units in
-the last place; empty means that the result is exact: the same bits on every engine. For complex
-numbers a unit is one of the result's magnitude. Where it says *of max(|y|, 1)*, the function has
-zeros, near which only the absolute error is bounded. float16 and bfloat16 are computed in float32
-and rounded once more, as NumPy does, so that there the error is 1 at most.
+Of elementwise operations *Error* is the largest distance of any engine's result from the correctly
+rounded one, in units in the last place; empty means that the result is exact: the same bits on
+every engine. For complex numbers a unit is one of the result's magnitude. Where it says *of
+max(|y|, 1)*, the function has zeros, near which only the absolute error is bounded. float16 and
+bfloat16 are computed in float32 and rounded once more, as NumPy does, so that there the error is 1
+at most. What is written in terms of others has their errors and, where it uses `exp`, `log`, `erf`
+and the like, bits of the engine's own. Reductions and statistics combine in a fixed order
+(determinism.md): the same bits on every engine, and not the correctly rounded sum.
 
 - The error of a power of complex numbers grows with `|x2 log(x1)|`, and that of `exp2` with `|x|`;
   the bound given is for exponents up to 8.
@@ -47,7 +50,8 @@ and rounded once more, as NumPy does, so that there the error is 1 at most.
 SECTIONS = (
     (ELEMENTWISE, "Elementwise", "One pass; any number of them fuse."),
     (COMPOSITE, "Composite", "Written in terms of the others, with the errors of these."),
-    (STATISTIC, "Statistics and rows", "Written in terms of the others, along any axes."),
+    (STATISTIC, "Statistics and rows", "Written in terms of the others, along any axes; they take "
+     "the dtypes that those take."),
     (REDUCTION, "Reductions", "Of all elements, or along axes. float16 and bfloat16 accumulate in "
      "float32; the order is fixed, so that a result has the same bits on every run and engine."),
 )  # fmt: skip

@@ -34,7 +34,7 @@ def doctor(console: Console) -> None:
     )
     for status in statuses:
         if status.details and status.name == "cuda":
-            _section(console, "cuda engine found", status.details)
+            _section(console, "CUDA libraries", status.details)
     _section(console, "cache of compiled code", _cache())
     _section(
         console,

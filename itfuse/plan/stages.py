@@ -430,7 +430,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What will run, with its numbers.
 
@@ -460,6 +460,9 @@ class Plan:
     roots: tuple[Node, ...] = field(repr=False, default=())
     asked: tuple[Node, ...] = field(repr=False, default=())
     layouts: tuple[tuple[int, ...] | None, ...] = field(repr=False, default=())
+
+    def __repr__(self) -> str:
+        return f"<Plan of {self.passes} on {self.device}, moves {self.bytes_moved:,} bytes>"
 
     @property
     def passes(self) -> int:
