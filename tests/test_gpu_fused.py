@@ -198,6 +198,45 @@ class _TorchStream:
         return (0, self.handle)
 
 
+def test_a_new_thread_launches_what_is_built(cp: Any) -> None:
+    x, out = cp.arange(5000, dtype="f4"), cp.empty(5000, "f4")
+    lazy = itf.asarray(x)
+    lazy = lazy * 3 - lazy.sum()
+    want = lazy.compute().get()
+    got: list[Any] = []
+
+    def work() -> None:  # the first that the thread does is a launch
+        try:
+            lazy.compute(out=out)
+        except Exception as why:
+            got.append(why)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not got
+    assert_same(out.get(), want)
+
+
+def test_what_is_carried_between_captured_passes_stays(cp: Any) -> None:
+    f = itf.fuse(lambda x: x - x.sum())
+    x = cp.arange(1000, dtype="f4")
+    want = f(x).get()
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        got = f(x)
+        captured = stream.end_capture()
+    room = [
+        cp.full(n, 9e9, "f4") for n in (1, 2, 100, 128) for _ in range(50)
+    ]  # takes what is free
+    for _ in range(3):
+        captured.launch(stream)
+    stream.synchronize()
+    assert_same(got.get(), want)
+    assert all(float(one[0]) == np.float32(9e9) for one in room)
+
+
 def test_threads(cp: Any) -> None:
     f = itf.fuse(lambda x, a: (itf.exp2(x) * a + 0.375, (x * a).sum()))
     start = threading.Barrier(8)
