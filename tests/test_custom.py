@@ -218,7 +218,7 @@ def test_nvrtc_compiles_them() -> None:
         (lambda: itf.cpp_function("int f(int* x) { return *x; }"), ValueError, "int"),
         (lambda: itf.cpp_function(3), TypeError, "C\\+\\+ text"),
         (lambda: STEP(X.astype("f8"), 1), itf.DTypeError, "float64, which float32 cannot hold"),
-        (lambda: COUNT(K, K), TypeError, "1 operands"),
+        (lambda: COUNT(K, K), TypeError, "1 operand"),
         (lambda: COUNT(1.5 * K), itf.DTypeError, "astype"),
         (lambda: ONLY(X.astype("c8")), itf.Unsupported, "complex64"),
         (lambda: CHAN(X), TypeError, "itf.reduce"),
