@@ -187,7 +187,7 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Array:
     """Apply an elementwise row."""
     if len(operands) != op.arity:
         many = "operand" if op.arity == 1 else "operands"
-        raise TypeError(f"{op.name} takes {op.arity} {many}, not {len(operands)}")
+        raise TypeError(f"{op.shown} takes {op.arity} {many}, not {len(operands)}")
     data: dict[Node, Any] | None = None
     device = ""
     nodes: list[Any] = []

@@ -286,7 +286,7 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
         return call_text(op, operands)
 
     if len(operands) != op.arity:
-        raise TypeError(f"{op.name} takes {op.arity} operands, not {len(operands)}")
+        raise TypeError(f"{op.shown} takes {op.arity} operands, not {len(operands)}")
     kinds = tuple([x.dtype if type(x) is Node else _kind(x, describe) for x in operands])
     found = _resolved.get((op.name, kinds))
     if found is None or found[2]:
