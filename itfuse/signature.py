@@ -133,7 +133,13 @@ class Signature:
 
     def _no_argument(self, at: int, x: Any) -> TypeError:
         name = self.names[at]
+        static = f"a static argument: itf.fuse(static=({name!r},))"
+        if isinstance(x, complex):
+            return TypeError(
+                f"{self.label}: {name} is or holds the complex number {x}; a number of a call is a "
+                f"bool, an int or a float. Pass a 0-d array, or make it {static}"
+            )
         return TypeError(
-            f"{self.label}: {name} is or holds a {type(x).__name__}, which is neither an array "
-            f"nor a number; make it a static argument: itf.fuse(static=({name!r},))"
+            f"{self.label}: {name} is or holds a {type(x).__name__} object, which is neither "
+            f"an array nor a number; make it {static}"
         )

@@ -177,6 +177,10 @@ def test_messages_of_a_newcomers_mistakes() -> None:
     ):  # fmt: skip
         with pytest.raises(TypeError, match=words):
             call()
+    times = itf.fuse(lambda x, a: x * a)
+    with pytest.raises(TypeError, match=r"complex number 1j.*0-d array"):
+        times(X, 1j)
+    assert times(X, np.array(1j))[0] == 1j
     with pytest.raises(itf.ShapeError, match="one array, and there are 2 expressions"):
         itf.compute(x + 1, x + 2, out=np.empty(5, "f4"))
     assert repr(itf.plan(x + 1)) == "<Plan of 1 on cpu, moves 40 bytes>"
