@@ -355,6 +355,13 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
     return view(x, shape, rows, f"take_along_axis({{0}}, {{1}}, {axis})", places)
 
 
+def anywhere(x: Any) -> Array:
+    """Return an operand; a number is one on every device."""
+    if isinstance(x, (bool, int, float, complex, np.generic)):
+        return FUNCTIONS["full"]((), x, dtype=np.asarray(x).dtype)  # type: ignore[no-any-return]
+    return asarray(x)
+
+
 def searchsorted(x1: Any, x2: Any, side: str = "left", sorter: Any = None) -> Array:
     """Return where each element of `x2` would go into the sorted `x1`.
 
@@ -380,7 +387,7 @@ def searchsorted(x1: Any, x2: Any, side: str = "left", sorter: Any = None) -> Ar
     >>> itf.searchsorted(itf.asarray([1.0, 2.0, 4.0]), [0.5, 2.0, 9.0]).compute()
     array([0, 1, 3])
     """
-    x, values = asarray(x1), asarray(x2)
+    x, values = asarray(x1), anywhere(x2)
     if x.ndim != 1 or side not in ("left", "right"):
         raise ShapeError(
             f"searchsorted({wording.text(x._node)}, ..., side={side!r}): x1 must have one axis, "

@@ -16,7 +16,7 @@ from itfuse import expr, wording
 from itfuse.array import ANY, Array, asarray
 from itfuse.errors import ShapeError, Unsupported
 from itfuse.functions import FUNCTIONS
-from itfuse.indexing import axis_of, view
+from itfuse.indexing import anywhere, axis_of, view
 from itfuse.manipulation import broadcast_to, expand_dims, ravel, reshape
 from itfuse.ops import IOTA
 from itfuse.plan.index import Form, along
@@ -243,10 +243,9 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     ends = [prepend, x, append]
     for at in (0, 2):
         if ends[at] is not None:
-            end = asarray(ends[at])
-            if end.ndim == 0:
-                end = broadcast_to(end, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
-            ends[at] = end
+            end, edge = ends[at], (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+            end = anywhere(end)
+            ends[at] = end if end.ndim else broadcast_to(end, edge)
     parts = [end for end in ends if end is not None]
     x = concat(parts, axis) if len(parts) > 1 else x
     before = (slice(None),) * axis
@@ -265,7 +264,7 @@ def _beyond(x: Array, axis: int, index: Any, mode: str, value: Any) -> Array:
     label = "{0}[{1}]"
     if mode == "constant":
         inside = (index >= 0) & (index < size)
-        fill = asarray(value).astype(x.dtype)
+        fill = anywhere(value).astype(x.dtype)
         if size == 0:
             shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
             return broadcast_to(fill, shape)

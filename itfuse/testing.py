@@ -77,9 +77,9 @@ def exponents(x: NumpyArray, y: NumpyArray) -> NumpyArray:
     the exponent.
     """
     if y.dtype.kind == "i":
-        small: NumpyArray = np.abs(y % 12)
+        small: NumpyArray = np.abs(y % (8 if x.dtype.kind == "c" else 12))
         return small
-    if "c" in (x.dtype.kind, y.dtype.kind) and kind(y.dtype) in "fc":
+    if "c" in (x.dtype.kind, y.dtype.kind):
         with np.errstate(all="ignore"):
             return np.where(np.isfinite(y) & (np.abs(y) > 8), y.dtype.type(3), y)
     return y

@@ -78,7 +78,7 @@ def is_leaf(x: Any) -> bool:
     if kind in _CONTAINERS or x is None or isinstance(x, (str, bytes, type, np.dtype, Same)):
         return False
     return isinstance(x, (Array, np.generic, TracedNumber)) or any(
-        hasattr(x, name) for name in _PROTOCOLS
+        engines.offers(x, name) for name in _PROTOCOLS
     )
 
 

@@ -74,6 +74,8 @@ def test_every_op_and_dtype(op: Op, cp: Any) -> None:
         want = lazy.compute()
         got = getattr(itf, op.name)(*(cp.asarray(x) for x in values)).compute()
         error = 2 * op.error(DTYPES[lazy._node.srcs[-1].dtype.name].kind)
+        if op.name == "nextafter":  # of zeros of both signs: NumPy 2.5 returns the other one
+            got, want = got.get() + 0, want + 0
         assert_same(got, want, error, f"{op.name}{names}", op.scale)
         tried += 1
     assert tried > 1
@@ -279,7 +281,6 @@ def test_errors_before_launch_and_all_still_works(cp: Any) -> None:
         (lambda: (lazy * 2).compute(out=cp.empty(9, "f4")), itf.ShapeError),
         (lambda: (itf.asarray(x[:8]) + 1).compute(out=x[1:9]), itf.AliasError),
         (lambda: lazy.compute(engine="cpu"), itf.DeviceError),
-        (lambda: itf.asarray(cp.ones(3, "complex64")), itf.DTypeError),
         (lambda: np.asarray(lazy), TypeError),
     ):
         with pytest.raises(error):

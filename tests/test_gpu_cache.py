@@ -127,7 +127,9 @@ def test_a_file_built_ahead_compiles_nothing(cp: Any, tmp_path: Path, strategy: 
         ahead.build(pair, ["f4[n], float"], [arch, "120"], file)
     done = subprocess.run(
         [sys.executable, "-c", LOADED, str(file), strategy, str(Path(__file__).parent)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(
+            [str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

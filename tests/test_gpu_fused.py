@@ -326,13 +326,17 @@ def test_a_forked_process_is_told(cp: Any) -> None:
     lazy.compute()
     child = os.fork()
     if not child:
-        told = 0
-        for call in (lambda: f(x), lazy.compute, lambda: itf.asarray(x)):
-            try:
-                call()
-            except itf.DeviceError as why:
-                told += "forked" in str(why)
-        os._exit(0 if told == 3 and f(X)[0] == X[0] + 1 else 1)
+        good = False
+        try:  # whatever happens, the child must not go on with the tests
+            told = 0
+            for call in (lambda: f(x), lazy.compute, lambda: itf.asarray(x)):
+                try:
+                    call()
+                except itf.DeviceError as why:
+                    told += "forked" in str(why)
+            good = told == 3 and f(X)[0] == X[0] + 1
+        finally:
+            os._exit(0 if good else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert_same(f(x), X + 1)
 

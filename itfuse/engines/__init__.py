@@ -59,6 +59,9 @@ class Engine(Protocol):
     def memory(self, array: Any) -> Memory:
         """Say where an array of the engine's library lies."""
 
+    def adopt(self, array: Any) -> tuple[Any, Memory | None]:
+        """Return another library's array as the engine's, and where it lies; None if nowhere."""
+
     def bandwidth(self) -> float:
         """Return the memory bandwidth in bytes per second, for floor times."""
 
@@ -139,6 +142,14 @@ def available() -> tuple[EngineStatus, ...]:
 _KDL_CPU, _KDL_CUDA, _KDL_MANAGED = 1, 2, 13
 
 
+def offers(obj: Any, protocol: str) -> bool:
+    """Return whether an object has an array protocol, without asking it for the answer.
+
+    In a forked process asking alone is an error of CUDA.
+    """
+    return hasattr(type(obj), protocol) or protocol in getattr(obj, "__dict__", ())
+
+
 def wrap(obj: Any) -> tuple[Any, Memory]:
     """Return an array of an engine's library over the memory of `obj`, and where it lies.
 
@@ -150,9 +161,9 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
     if type(obj) is np.ndarray:
         return _checked((obj, _cpu().memory(obj)))
     if not isinstance(obj, np.ndarray):
-        if hasattr(obj, "__cuda_array_interface__"):
+        if offers(obj, "__cuda_array_interface__"):
             return _checked(cuda_module().wrap(obj))
-        if hasattr(obj, "__dlpack_device__") and not hasattr(obj, "__array_interface__"):
+        if offers(obj, "__dlpack_device__") and not offers(obj, "__array_interface__"):
             kind, _ = obj.__dlpack_device__()
             if kind in (_KDL_CUDA, _KDL_MANAGED):
                 return _checked(cuda_module().wrap(obj))

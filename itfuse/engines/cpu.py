@@ -261,6 +261,10 @@ class CpuEngine:
         """Say where a NumPy array lies."""
         return Memory("cpu", array.__array_interface__["data"][0], array.strides)
 
+    def adopt(self, array: Any) -> tuple[Any, None]:
+        """Return what is no NumPy array: it has no place here."""
+        return array, None
+
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return an uninitialised array."""
         return np.empty(shape, dtype)

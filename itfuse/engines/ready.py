@@ -221,10 +221,11 @@ class Ready:
         for at, (spot, root, array) in enumerate(wished):
             if array is None:
                 continue
+            memory: Memory | None
             try:
                 memory = self.engine.memory(array)
-            except (AttributeError, TypeError):
-                memory = None
+            except (AttributeError, TypeError):  # another library's
+                array, memory = self.engine.adopt(array)  # noqa: PLW2901
             error = _misfit(plan, root, array, memory)
             if not error and not array.flags.c_contiguous:
                 known = plan.layouts[at] == memory.strides if plan.layouts and memory else False

@@ -185,7 +185,7 @@ def window(array: Any, offset: int, dims: Dims, steps: Dims) -> Any:
     """Return a read-only view: from `offset` bytes after the first element, in byte steps."""
     view: Any = np.asarray(_Window(array, offset, dims, steps))
     if view.dtype != array.dtype:  # a dtype that the interface does not name
-        view.dtype = array.dtype
+        view = view.view(array.dtype)
     return view
 
 

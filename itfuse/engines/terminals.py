@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from itfuse import reference
 from itfuse.engines.tape import BLOCK, Tape, block_shape, view
 from itfuse.errors import BoundsError
 from itfuse.ops import OPS, identity
@@ -112,6 +113,13 @@ def _weigh(out: Any, places: Any, weights: Any, span: int) -> None:
         flat += np.bincount(places, weights, out.size).astype(out.dtype)
 
 
+def _keys(given: Any) -> Any:
+    """Return what orders as `given`: of another library's floats their keys."""
+    if given.dtype.kind != "V":
+        return given
+    return reference.sort_key(given, np.empty(given.shape, f"u{given.itemsize}"))
+
+
 def _sort(stage: Stage, walk: Walk, *outs: Any) -> None:
     """Sort rows; orders are stable, also descending."""
     assert stage.how is not None
@@ -131,8 +139,11 @@ def _sort(stage: Stage, walk: Walk, *outs: Any) -> None:
             for target, side in zip(targets, stage.sides, strict=True):
                 goal = target[cut, ::step]
                 if side:
-                    found = np.argsort(given, axis=-1, kind="stable")
+                    found = np.argsort(_keys(given), axis=-1, kind="stable")
                     goal[...] = length - 1 - found if descending else found
+                elif given.dtype.kind == "V":  # NumPy's sort knows no NaN of theirs
+                    order = np.argsort(_keys(given), axis=-1, kind="stable")
+                    goal[...] = np.take_along_axis(given, order, axis=-1)
                 else:
                     # Equal numbers cannot be told apart but by the sign of a zero, which is open.
                     goal[...] = np.sort(given, axis=-1)

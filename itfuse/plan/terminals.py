@@ -15,7 +15,8 @@ import numpy as np
 from itfuse import expr
 from itfuse.dtypes import kind
 from itfuse.expr import Memory, Node, make
-from itfuse.ops import INPUT, IOTA, OPS, SORT
+from itfuse.form import Fixed
+from itfuse.ops import INPUT, IOTA, OPS, SCALAR, SORT
 from itfuse.plan.fuse import Layouts, fuse
 from itfuse.plan.index import Form, along, contiguous_strides
 from itfuse.plan.stages import Input, Note, Output, Stage
@@ -245,7 +246,7 @@ class _Composer:
         if self._canonical(src, user) and self._mapped(user):
             src = expr.elementwise(OPS["sort_key"], (src,))
         elif self._canonical(src, user):
-            nan = expr.scalar(np.nan, src.dtype)
+            nan = make(SCALAR, (), src.dtype, (), Fixed(src.dtype.type(np.nan)))
             isnan = expr.elementwise(OPS["isnan"], (src,))
             src = expr.elementwise(OPS["where"], (isnan, nan, src))
         plain = contiguous_strides(src.shape, src.dtype.itemsize)

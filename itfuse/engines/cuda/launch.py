@@ -105,6 +105,13 @@ class CudaEngine:
         """Say where a CuPy array lies."""
         return Memory(f"cuda:{array.device.id}", array.data.ptr, array.strides)
 
+    def adopt(self, array: Any) -> tuple[Any, Memory | None]:
+        """Return another library's array of a GPU as CuPy's, and where it lies; None elsewhere."""
+        if not hasattr(array, "__cuda_array_interface__"):
+            return array, None
+        own = cupy.asarray(array)
+        return own, self.memory(own)
+
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return an uninitialised array from CuPy's current pool."""
         return cupy.empty(shape, dtype)
