@@ -31,6 +31,7 @@ from itfuse import (  # these install functions
     placement,  # noqa: F401
     protocol,  # noqa: F401
     random,
+    scans,  # noqa: F401
     segments,  # noqa: F401
     selection,  # noqa: F401
 )

@@ -116,7 +116,8 @@ HISTOGRAM = Op("histogram", 2, TERMINAL, "Number, or sum of weights, of the elem
 SORT = Op("sort", 1, TERMINAL, "Rows in order, or the order.")
 SEGMENTS = Op("segments", 2, TERMINAL, "A reduction of each segment of one axis.")
 SCATTER = Op("scatter", 3, TERMINAL, "An array with elements written at computed places.")
-TERMINALS = (HISTOGRAM, SORT, SEGMENTS, SCATTER)
+SCAN = Op("scan", 1, TERMINAL, "Each element combined with all before it along an axis.")
+TERMINALS = (HISTOGRAM, SORT, SEGMENTS, SCATTER, SCAN)
 # Roots only, because their sizes are decided by data; `arg` is a plan.index.Choice.
 SELECT = Op("select", 2, SELECTION, "Elements of the last operand that a flag chooses.")
 COUNT = Op("count", 1, SELECTION, "How many elements each flag chooses.")

@@ -33,7 +33,7 @@ LAYERS = (
     ("creation", "joining"),
     ("terminals",),
     ("selected",),
-    ("counting", "ordering", "placement", "segments"),
+    ("counting", "ordering", "placement", "scans", "segments"),
     ("protocol", "selection", "standard", "random", "custom", "iterator"),
     ("number", "origin"),
     ("trace",),

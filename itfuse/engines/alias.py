@@ -87,8 +87,9 @@ def _in_place(stage: Stage, i: Input, node: Node, output: Output) -> bool:
     """Whether every element reads only its own place, if both begin at the same address."""
     if stage.primitive == "scatter" and i.layout == "whole":
         return True  # what is not written stays
-    # A row program has read all of a row before it writes the first element of it.
-    whole = stage.primitive == "transform" or (
+    # A row program has read all of a row before it writes the first element of it; what a scan
+    # needs of other elements is in their tiles' totals.
+    whole = stage.primitive in ("transform", "scan") or (
         stage.primitive == "rows" and output.size == stage.size
     )
     if not whole:

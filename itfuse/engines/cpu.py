@@ -23,6 +23,7 @@ import numpy as np
 from itfuse.config import setting
 from itfuse.engines.ready import Ready
 from itfuse.engines.rows import RowsBuilt
+from itfuse.engines.scan import ScanBuilt
 from itfuse.engines.select import select_blocks
 from itfuse.engines.tape import (
     BLOCK,
@@ -247,8 +248,10 @@ class CpuEngine:
     name = "cpu"
     ready = CpuReady
 
-    def build(self, stage: Stage) -> CpuBuilt | RowsBuilt | TerminalBuilt:
+    def build(self, stage: Stage) -> CpuBuilt | RowsBuilt | ScanBuilt | TerminalBuilt:
         """Prepare a stage."""
+        if stage.primitive == "scan":
+            return ScanBuilt(stage, _cutter, _in_parallel)
         if stage.how is not None:
             return TerminalBuilt(stage, _cutter, _blocks, _in_parallel)
         return RowsBuilt(stage, _in_parallel) if stage.by_rows else CpuBuilt(stage)

@@ -280,7 +280,7 @@ def _disorder(
     assert memory is not None
     stage = plan.stages[spot[0]]
     itemsize = array.dtype.itemsize
-    if stage.primitive != "transform":
+    if stage.primitive not in ("transform", "scan"):
         return ShapeError, (
             f"is not C-contiguous (strides {memory.strides} bytes), and the result comes from a "
             f"{stage.primitive}; pass a contiguous array"

@@ -7,42 +7,14 @@ chose waits with it, and nothing else is kept.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from itfuse.engines.tape import BLOCK, Tape, block_shape
+from itfuse.engines.turns import Turns
 from itfuse.plan.stages import Stage
-
-
-class _Turns:
-    """Hands out places in the order of the blocks, for each kind of elements."""
-
-    def __init__(self, kinds: int) -> None:
-        self.total = [0] * kinds
-        self._next = 0
-        self._stopped = False
-        self._changed = threading.Condition()
-
-    def take(self, number: int, counts: list[int]) -> list[int] | None:
-        """Return where each kind of a block's elements goes, or None if a thread has failed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._next == number or self._stopped)
-            if self._stopped:
-                return None
-            start = self.total
-            self.total = [a + b for a, b in zip(start, counts, strict=True)]
-            self._next += 1
-            self._changed.notify_all()
-            return start
-
-    def stop(self) -> None:
-        """Let nobody wait any longer."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
 
 
 def select_blocks(  # noqa: PLR0917 - the parts of a walk over blocks
@@ -72,7 +44,8 @@ def select_blocks(  # noqa: PLR0917 - the parts of a walk over blocks
     """
     flags = stage.flags
     kinds = max(flags, max(stage.parts) + 1)
-    turns = _Turns(kinds)
+    turns = Turns()
+    total = [0] * kinds
     taken = [pair for pair in zip(outputs, stage.parts, strict=True) if pair[1] >= 0]
 
     def evaluate(number: int, scratch: Any) -> tuple[list[int], list[list[Any]]]:
@@ -96,9 +69,11 @@ def select_blocks(  # noqa: PLR0917 - the parts of a walk over blocks
         try:
             for number in numbers:
                 counts, chosen = evaluate(number, scratch)
-                start = turns.take(number, counts)
-                if start is None:
-                    return
+                with turns.turn(number) as go:
+                    if not go:
+                        return
+                    start = list(total)
+                    total[:] = [a + b for a, b in zip(start, counts, strict=True)]
                 for pieces, (out, part) in zip(chosen, taken, strict=True):
                     at = start[part]
                     for piece in pieces:
@@ -111,7 +86,7 @@ def select_blocks(  # noqa: PLR0917 - the parts of a walk over blocks
     in_parallel(work, -(-stage.size // BLOCK))
     for out, part in zip(outputs, stage.parts, strict=True):
         if part < 0:
-            out[...] = turns.total[:flags]
+            out[...] = total[:flags]
 
 
 def _masks(flags: list[Any], kinds: int) -> list[Any]:

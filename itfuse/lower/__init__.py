@@ -7,6 +7,7 @@ from itfuse.lower.tile_columns import lower_columns
 from itfuse.lower.tile_places import lower_places
 from itfuse.lower.tile_reduce import lower_reduce
 from itfuse.lower.tile_rows import lower_rows
+from itfuse.lower.tile_scan import lower_scan
 from itfuse.lower.tile_select import lower_select
 from itfuse.lower.tile_transform import lower_transform
 from itfuse.lower.tile_turned import lower_turned, side
@@ -25,6 +26,8 @@ def lower_tile(stage: Stage, name: str, aligned: bool = True) -> TileKernel:
         return lower_rows(stage, name, aligned)
     if stage.primitive == "select":
         return lower_select(stage, name, aligned)
+    if stage.primitive == "scan":
+        return lower_scan(stage, name)
     if stage.primitive == "columns":
         return lower_columns(stage, name, aligned)
     if stage.primitive in ("histogram", "scatter"):

@@ -193,7 +193,9 @@ class TileKernel:
     counters : callable, optional
         Stage -> how many counts of finished blocks the kernel needs, if not one.
     zeroed : callable, optional
-        Stage -> bytes of memory that a launch needs, all zero; its last member is their address.
+        Stage -> bytes of memory that a launch needs, all zero; a further member is their address.
+    numbers : callable, optional
+        Stage -> values of the members behind that.
     """
 
     symbol: str
@@ -207,6 +209,7 @@ class TileKernel:
     partials: Callable[[Stage], int] | None = None
     counters: Callable[[Stage], int] | None = None
     zeroed: Callable[[Stage], int] | None = None
+    numbers: Callable[[Stage], tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
         if self.state.size > MOST_BYTES:

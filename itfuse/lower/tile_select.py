@@ -14,6 +14,7 @@ import numpy as np
 from itfuse.dtypes import DTYPES
 from itfuse.lower.cpp import comment, index_text, load_text, prelude, struct_text
 from itfuse.lower.layout import StateLayout, state_layout
+from itfuse.lower.look_back import BITS, LEVELS, TREE, nodes
 from itfuse.lower.tile import (
     ROW,
     TileKernel,
@@ -30,37 +31,10 @@ from itfuse.plan.primitives import selected_bytes
 from itfuse.plan.stages import Stage
 
 BLOCK = 256
-LEVELS = 4
-_CHILDREN = 5  # bits: 32 of them are one load of a warp
 _MOST = 32  # elements of a thread: one bit each of a word
 _SHORT = 8  # instructions of an element whose registers are few
 
 LOOK_BACK = f"""\
-typedef unsigned long long Word;
-constexpr Word KNOWN = 1ull << 63;  // beside a count, so that it is seen whole or not at all
-__device__ __forceinline__ Word relaxed_load(const Word* p) {{
-#ifdef __CUDA_ARCH__
-  Word word;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(p) : "memory");
-  return word;
-#else
-  return *p;
-#endif
-}}
-__device__ __forceinline__ void publish(Word* to, Word count) {{
-#ifdef __CUDA_ARCH__
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(to), "l"(count | KNOWN) : "memory");
-#else
-  *to = count | KNOWN;
-#endif
-}}
-// Words of a tree over this many tiles.
-__device__ __forceinline__ Word tree_size(unsigned tiles) {{
-  Word words = 0;
-#pragma unroll
-  for (int k = 0; k < {LEVELS}; ++k) words += (tiles >> {_CHILDREN} * k) + 1;
-  return words;
-}}
 // How many elements all tiles before this one chose, by one warp; `own` is what this one did.
 // All levels are asked before the first is waited for. The last of 32 children publishes the sum
 // of them as soon as it is known.
@@ -71,10 +45,10 @@ __device__ __forceinline__ Word look_back(Word* tree, unsigned tiles, unsigned t
   Word seen[{LEVELS}];
 #pragma unroll
   for (int k = 0; k < {LEVELS}; ++k) {{
-    const unsigned number = tile >> {_CHILDREN} * k;
+    const unsigned number = tile >> {BITS} * k;
     place[k] = k < {LEVELS - 1} ? number % 32 : number;
     level[k] = tree + (number - place[k]);
-    tree += (tiles >> {_CHILDREN} * k) + 1;
+    tree += (tiles >> {BITS} * k) + 1;
     seen[k] = lane < place[k] ? relaxed_load(level[k] + lane) : 0;
   }}
   Word before = 0, total = own;
@@ -117,6 +91,7 @@ def lower_select(stage: Stage, name: str, aligned: bool) -> TileKernel:
         prelude(stage),
         access(aligned),
         ROW if stage.strided else "",
+        TREE,
         LOOK_BACK,
         struct_text("State", [declaration for declaration, _ in state.fields]),
         struct_text("Item", [
@@ -147,7 +122,7 @@ def _shape(stage: Stage) -> tuple[int, int]:
 def _words(stage: Stage) -> int:
     """Return the words of the status: one for the next tile, then the trees."""
     tiles = max(1, -(-stage.size // (BLOCK * _shape(stage)[0])))
-    return 1 + stage.flags * sum((tiles >> _CHILDREN * k) + 1 for k in range(LEVELS))
+    return 1 + stage.flags * nodes(tiles)
 
 
 def _one(stage: Stage, state: StateLayout) -> str:

@@ -13,6 +13,21 @@ reduction along axes combines as a whole array of its length does, wherever its 
 3. Thread t of one more such tree takes leaves t, t + THREADS, ... in turn, from the identity, and
    the threads combine as in 2.
 
+The order of a scan is a function of an element's place alone, so that the first k values of a scan
+are the scan of the first k elements. Nothing is combined with an identity.
+
+1. A tile is `SCAN_TILE` consecutive elements, `SCAN_EACH` a thread; they combine in turn. The
+   totals of a warp's threads combine as Kogge and Stone's: value i with value i - 1, then with
+   i - 2, i - 4, i - 8, i - 16, where these are in the warp. Totals of warps combine in turn.
+2. A tile's total, all its warps in turn, is a leaf of a tree with 32 children a node. What comes
+   before child p of a node is the first 2**k children, for the highest bit k of p, combined as
+   (0 . 1) . (2 . 3) and so on, then the rest of the p the same way, from the right: 7 children
+   are B4 . (B2 . B1). A node's total is what comes before its last child, then that child's. Nodes
+   of level 3 (2**27 elements) have no parent: 32 after 32 of them combine in turn.
+3. What comes before a tile is what comes before its ancestors and itself, from the right:
+   level 3 . (level 2 . (level 1 . level 0)).
+4. An element is ((before the tile . warps before) . threads before) . its own thread up to it.
+
 Changing a number here changes bits, and so needs a new `cache.FORMAT`.
 """
 
@@ -32,6 +47,10 @@ def leaf(n: int) -> int:
 
 
 WARP = 32
+SCAN_EACH = 16
+SCAN_TILE = THREADS * SCAN_EACH
+SCAN_CHILDREN = 32
+SCAN_LEVELS = 4
 
 
 def power(count: int) -> int:
@@ -67,6 +86,18 @@ def row_class(length: int, walks: bool) -> tuple[str, int]:
     if not walks:
         return "long", 0
     return ("leaves", -(-length // LEAF)) if length <= 4 * LEAF else ("walk", 0)
+
+
+def scan_class(length: int) -> tuple[int, bool]:
+    """Return how a kernel shares out scans of `length` elements: part of its structure.
+
+    Returns
+    -------
+    tuple of (int, bool)
+        The places that a row takes of a tile: a power of two, `SCAN_TILE` at most. Whether a row
+        takes more than one tile.
+    """
+    return min(power(max(1, length)), SCAN_TILE), length > SCAN_TILE
 
 
 def column_class(length: int, columns: int) -> tuple[int, int]:

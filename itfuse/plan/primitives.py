@@ -189,6 +189,10 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("blocks", "cpu", "sort", _never, "NumPy's stable sort of rows"),
     Strategy("blocks", "cpu", "segments", _never, "cache-sized blocks of NumPy, merged in order"),
     Strategy("blocks", "cpu", "scatter", _never, "cache-sized blocks of NumPy, in order"),
+    Strategy("tile", "cuda", "scan", _never,
+             "one launch in the fixed order of docs/determinism.md: blocks learn from each other "
+             "what comes before"),
+    Strategy("blocks", "cpu", "scan", _never, "cache-sized blocks of NumPy, in the same order"),
     Strategy("tile", "cuda", "select", _selects_much,
              "one launch that keeps the order: blocks learn from each other where to write"),
     Strategy("cub.pointers", "cuda", "select", _not_a_filter,

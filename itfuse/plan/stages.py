@@ -16,7 +16,7 @@ import numpy as np
 from itfuse import ops
 from itfuse.expr import Node, Shape
 from itfuse.plan.index import How
-from itfuse.plan.order import column_class, row_class
+from itfuse.plan.order import column_class, row_class, scan_class
 
 
 @dataclass(frozen=True)
@@ -229,13 +229,13 @@ class Stage:
     ----------
     primitive : str
         A row of plan/primitives.py: `transform`, `reduce`, `rows`, `columns`, `select`, or the name
-        of a terminal.
+        of a terminal, such as `scan`.
     element : Program
         The fused map before: inputs at an index -> values.
     combine : tuple of Combine
         For a reduction: how the element's results combine, one each.
     finish : Program or None
-        For a reduction: the fused map after: combined values -> outputs. For `rows` and `columns`
+        For a reduction or a scan: the fused map after: combined values -> outputs. For `rows` and `columns`
         these three are of the last phase.
     inputs, outputs : tuple
         What is read and written.
@@ -246,9 +246,10 @@ class Stage:
     strategy : str
         How the engine runs it; empty before it is chosen.
     axes : tuple of int
-        For `rows` and `columns`: the axes of `shape` that are reduced. Not part of the key.
+        For `rows`, `columns` and `scan`: the axes of `shape` along which elements combine. Not part
+        of the key.
     kept : int
-        For `rows` and `columns`: how many of `dims` are not reduced; these come first.
+        For the same: how many of `dims` are the other axes; these come first.
     before : tuple of Phase
         For `rows`: the phases before the last.
     written : tuple of int
@@ -309,6 +310,8 @@ class Stage:
     @cached_property
     def size_class(self) -> tuple[object, ...]:
         """How rows are shared out among threads; kernels know it, so it is part of the key."""
+        if self.primitive == "scan":
+            return scan_class(self.length)
         if self.primitive == "columns":
             return column_class(self.length, self.rows)
         walks = bool(self.before) or self.element_outputs > 0
@@ -335,6 +338,7 @@ class Stage:
                 self.wide,
                 *((self.kept, self.before, self.written, self.size_class) if self.by_rows else ()),
                 *((self.how.fused, self.how.options, self.sides) if self.how else ()),
+                *(self.size_class if self.primitive == "scan" else ()),
                 *self.parts,
             )
         )

@@ -16,10 +16,11 @@ from itfuse import expr
 from itfuse.dtypes import kind
 from itfuse.expr import Memory, Node, make
 from itfuse.form import Fixed
-from itfuse.ops import INPUT, IOTA, OPS, SCALAR, SORT
+from itfuse.ops import INPUT, IOTA, OPS, SCALAR, SCAN, SORT
 from itfuse.plan.fuse import Layouts, fuse
 from itfuse.plan.index import Form, along, contiguous_strides
-from itfuse.plan.stages import Input, Note, Output, Stage
+from itfuse.plan.scans import ScanPass, reductions
+from itfuse.plan.stages import Input, Note, Output, Program, Stage
 from itfuse.plan.views import push_views
 from itfuse.plan.write import Spot
 from itfuse.rows.op import TERMINAL
@@ -96,6 +97,19 @@ def _beside(sort: Node, ordered: bool) -> list[Node]:
     return found
 
 
+def substitute(roots: tuple[Node, ...], new: dict[Node, Node]) -> tuple[Node, ...]:
+    """Return `roots` with the nodes of `new` in the places of others."""
+    if not new:
+        return roots
+    made = dict(new)
+    for node in toposort(roots):
+        if node not in made:
+            srcs = tuple(made[src] for src in node.srcs)
+            same = all(a is b for a, b in zip(srcs, node.srcs, strict=True))
+            made[node] = node if same else make(node.op, srcs, node.dtype, node.shape, node.arg)
+    return tuple(made[root] for root in roots)
+
+
 class _Composer:
     def __init__(self, engine: str) -> None:
         self.engine = engine
@@ -105,6 +119,8 @@ class _Composer:
         self.groups: dict[object, int] = {}  # terminals that one pass makes -> the pass
         self.arrays: dict[Node, Node] = {}  # expression -> the leaf of the pass that writes it
         self.orders: set[object] = set()  # sorts of which the order is asked for
+        self.scans: dict[object, ScanPass] = {}
+        self.scan_of: dict[Node, ScanPass] = {}  # leaf -> the scan whose values it stands for
         self.names: dict[Node, str] = {}
 
     def run(self, roots: tuple[Node, ...], layouts: Layouts) -> Composed:
@@ -117,8 +133,14 @@ class _Composer:
         rest: list[int] = []
         for at, root in enumerate(found):
             # An expression asked for twice is two arrays; the second one is a copy.
-            if root in self.core and self.spot[root] not in results.values():
-                results[at], final[at] = self.spot[root], self.core[root]
+            if root in self.scan_of and layout[at] is not None:
+                scan, final[at] = self.scan_of[root], self.core[root]
+                results[at] = scan.write(root, final[at], layout[at])
+            elif root in self.core and self._spot(root) not in results.values():
+                results[at], final[at] = self._spot(root), self.core[root]
+            elif found_in := self._scan_that_computes(root):
+                (final[at],) = push_views((root,))
+                results[at] = found_in.write(final[at], final[at], layout[at])
             else:
                 rest.append(at)
         if rest:
@@ -127,6 +149,8 @@ class _Composer:
             spots = self._add(pushed, wanted)
             results.update(zip(rest, spots, strict=True))
             final.update(zip(rest, pushed, strict=True))
+        for one in reversed(self.scans.values()):  # what a later one reads, is written
+            (made.stages[one.number],) = self._all_wired([one.stage()], 0, one.number)
         made.results = [results[at] for at in range(len(roots))]
         made.roots = [final[at] for at in range(len(roots))]
         return made
@@ -162,9 +186,20 @@ class _Composer:
         made = self.made
         start = len(made.stages)
         stages, results, notes = fuse(roots, layouts, start, self.names)
-        for s, stage in enumerate(stages, start):
+        made.notes += list(dict.fromkeys(notes))
+        made.stages += self._all_wired(stages, start, start)
+        return [(s + start, o) for s, o in results]
+
+    def _all_wired(self, stages: list[Stage], start: int, first: int) -> list[Stage]:
+        """Say of each input that a pass leaves which one, and why that pass is waited for.
+
+        Passes that the stages name themselves are counted from `start`; they are `first` and so on.
+        """
+        notes = []
+        wired = []
+        for s, stage in enumerate(stages, first):
             inputs = tuple(self._wired(i, start) for i in stage.inputs)
-            made.stages.append(replace(stage, inputs=inputs))
+            wired.append(replace(stage, inputs=inputs))
             for i in stage.inputs:
                 if isinstance(i.source, Node) and i.source in self.spot:
                     what, earlier = self.names[i.source], self.spot[i.source][0]
@@ -172,23 +207,73 @@ class _Composer:
                         "needs-result",
                         f"pass {s + 1} waits for pass {earlier + 1}: it reads {what}",
                     ))  # fmt: skip
-        made.notes += list(dict.fromkeys(notes))
-        return [(s + start, o) for s, o in results]
+        self.made.notes += [one for one in dict.fromkeys(notes) if one not in self.made.notes]
+        return wired
 
     def _wired(self, i: Input, start: int) -> Input:
         if isinstance(i.source, tuple):
             return replace(i, source=(i.source[0] + start, i.source[1]))
-        if i.source in self.spot:
-            return replace(i, kind="carried", source=self.spot[i.source])
+        if i.source in self.spot or i.source in self.scan_of:
+            return replace(i, kind="carried", source=self._spot(i.source))
         return i
 
-    def _leaf(self, node: Node, what: str, spot: Spot, core: Node | None = None) -> Node:
-        """Return an array leaf that stands for what a pass leaves at `spot`."""
+    def _spot(self, leaf: Node) -> Spot:
+        """Return where a pass leaves what `leaf` stands for; a scan has not had to until now."""
+        if leaf not in self.spot:
+            scan = self.scan_of[leaf]
+            self.spot[leaf] = scan.write(leaf, self.core[leaf])
+        return self.spot[leaf]
+
+    def _scan_that_computes(self, root: Node) -> ScanPass | None:
+        """Return the scan whose pass can compute an expression that is asked for."""
+        under = {self.scan_of[node].number: self.scan_of[node]
+                 for node in toposort((root,)) if node in self.scan_of}  # fmt: skip
+        if not under or root in self.core:
+            return None
+        last = under[max(under)]  # it waits for the others
+        (pushed,) = push_views((root,))
+        spots = self.spot | {
+            leaf: (one.number, 0) for leaf, one in self.scan_of.items() if leaf not in self.spot
+        }
+        return last if last.computes(pushed, spots) else None
+
+    def _scan(self, node: Node) -> Node:
+        """Take the place of a scan's pass, and return the leaf of its values."""
+        what = text(node, self.names)
+        bare = self._without_reductions(node.srcs)
+        core = make(node.op, push_views(bare), node.dtype, node.shape, node.arg)
+        group = (core.op, core.srcs, replace(core.arg, side=0))
+        if group not in self.scans:
+            self.scans[group] = ScanPass(core, len(self.made.stages))
+            self.made.stages.append(Stage("scan", Program((), ()), (), None, (), (), (), ()))
+        scan = self.scans[group]
+        for leaf, (_, shown) in scan.leaves.items():
+            if shown is core:
+                return leaf
+        leaf = self._leaf(core, what, None, core)
+        scan.leaves[leaf] = (node.arg.side, core)
+        self.scan_of[leaf] = scan
+        return leaf
+
+    def _without_reductions(self, srcs: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Plan the reductions under a scan's operands, and put leaves in their places."""
+        new: dict[Node, Node] = {}
+        for node in reductions(srcs):
+            if node not in self.arrays:
+                (core,) = push_views((node,))
+                (spot,) = self._add((core,))
+                self.arrays[node] = self._leaf(node, text(node, self.names), spot, core)
+            new[node] = self.arrays[node]
+        return substitute(srcs, new)
+
+    def _leaf(self, node: Node, what: str, spot: Spot | None, core: Node | None = None) -> Node:
+        """Return an array leaf that stands for what a pass leaves at `spot`, if it must."""
         strides = contiguous_strides(node.shape, node.dtype.itemsize)
         memory = Left("pass", -next(_left), strides)
         memory.name = what
         leaf = make(INPUT, (), node.dtype, node.shape, memory)
-        self.spot[leaf] = spot
+        if spot is not None:
+            self.spot[leaf] = spot
         self.names[leaf] = what
         if core is not None:
             self.core[leaf] = core
@@ -196,6 +281,8 @@ class _Composer:
 
     def _terminal(self, node: Node, ordered: bool) -> Node:
         """Plan a terminal whose operands have no terminal left, and return its leaf."""
+        if node.op is SCAN:
+            return self._scan(node)
         how, what = node.arg, text(node, self.names)
         whole = [self._array(src, node) for src in node.srcs[how.fused :]]
         if self.engine == "cuda" and node.op is SORT:

@@ -57,15 +57,23 @@ def _single(stage: Stage, where: str) -> tuple[str, ...]:
         whole = [i for i in stage.inputs if i.layout == "whole"]
         _demand(len(made) == stage.how.fused, f"{where}: operands")
         _demand(all(i.kind != "scalar" for i in whole), f"{where}: a number is no array")
+        if stage.primitive == "scan":
+            _demand(all(o.size == stage.size for o in stage.outputs), f"{where}: shapes")
+            return _finished(stage, made, where)
         return tuple(output.dtype for output in stage.outputs)
     if stage.primitive == "select":
         return _selected(stage, where)
     if stage.primitive != "reduce":
         _demand(all(o.size == stage.size for o in stage.outputs), f"{where}: shapes")
         return made
+    return _finished(stage, made, where)
+
+
+def _finished(stage: Stage, made: tuple[str, ...], where: str) -> tuple[str, ...]:
+    """Check what is combined of the dtypes `made`, and return those of the finish."""
     given = tuple(name for name, _ in fields(stage.combine))
     _demand(made == given, f"{where}: accumulators")
-    _demand(stage.finish is not None, f"{where}: a reduction without a finish")
+    _demand(stage.finish is not None, f"{where}: combined without a finish")
     assert stage.finish is not None
     _check_program(stage.finish, stage, f"finish of {where}", given)
     return stage.finish.result_dtypes

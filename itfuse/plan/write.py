@@ -123,14 +123,17 @@ class Inputs:
     ) -> tuple[tuple[Input, ...], Shape, int, list[Shape]]:
         """Return the inputs, the merged domain, how many of its axes are kept, and outputs' steps.
 
-        `written` holds for each output its byte strides over the domain. If there are any, the
-        axes go in the order of the first: a transform may walk its domain as it likes.
+        `written` holds for each output its byte strides over the domain. If there are any, and no
+        axes are reduced, they go in the order of the first: a transform may walk its domain as it
+        likes.
         """
         moving = [steps for steps in self.maps if steps is not None]
         count = len(moving)
         kept = 0
         domain = self.domain
-        if written:
+        if self.axes is not None:
+            moving += written
+        elif written:
             order = sorted(range(len(domain)), key=lambda axis: -abs(written[0][axis]))
             domain = tuple(domain[axis] for axis in order)
             moving = [tuple(one[axis] for axis in order) for one in (*moving, *written)]
@@ -141,6 +144,9 @@ class Inputs:
             for part in ([a for a in range(len(self.domain)) if a not in self.axes], self.axes):
                 kept = len(dims)
                 sizes = tuple(self.domain[a] for a in part)
+                # Nothing divides by 1: an axis of it stays only where there is no other.
+                if written and math.prod(sizes) == 1 and (dims or part is not self.axes):
+                    continue
                 more, steps = merge_axes(sizes, [tuple(one[a] for a in part) for one in moving])
                 dims += more
                 merged = [a + b for a, b in zip(merged, steps, strict=True)]
@@ -190,6 +196,11 @@ def _input(
 
 def _follows(size: int, step: int, own: int) -> bool:
     return step == own or size == 1
+
+
+def follows(dims: Shape, strides: Shape, itemsize: int) -> bool:
+    """Return whether byte strides are those of row-major order, wherever they matter."""
+    return all(map(_follows, dims, strides, contiguous_strides(dims, itemsize)))
 
 
 class Writer:

@@ -156,14 +156,15 @@ class HostEngine:
                 for room, out, (low, _) in zip(rooms, outputs, spans, strict=True)
             ]
             places = [room.ctypes.data + at for room, at in zip(rooms, starts, strict=True)]
-            if stage.how is not None:
+            if stage.primitive in ("histogram", "scatter"):
                 np.ndarray(before.shape, before.dtype, rooms[0], starts[0])[...] = before
             tile = variants[0] if variants[0].fits(stage, raw, places) else variants[1]
             self.ran[tile.needs is not None] += 1
             if tile.zeroed is not None:
                 status = np.zeros(tile.zeroed(stage) + GUARD, "u1")
                 status[-GUARD:] = fill
-                extra = (status.ctypes.data,)
+                numbers = tile.numbers(stage) if tile.numbers else ()
+                extra = (status.ctypes.data, *numbers)
             state = tile.state.pack(stage, raw, places, extra)
             # A reduction's grid may be smaller than its leaves are many.
             spans = tile.spans(stage)

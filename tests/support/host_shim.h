@@ -226,6 +226,18 @@ template <typename T> static inline T __shfl_down_sync(unsigned, T value, int di
   itf_host_wait(warp);  // before anyone writes the next value
   return found;
 }
+template <typename T> static inline T __shfl_up_sync(unsigned, T value, int distance) {
+  itf_host_barrier& warp = itf_host_block.warp[threadIdx.x / 32];
+  memcpy(&itf_host_block.slot[threadIdx.x], &value, sizeof(T));
+  itf_host_wait(warp);
+  T found = value;
+  if ((int)(threadIdx.x % 32) >= distance) {
+    memcpy(&found, &itf_host_block.slot[threadIdx.x - distance], sizeof(T));
+  }
+  itf_host_wait(warp);  // before anyone writes the next value
+  return found;
+}
+static inline void __syncwarp() { itf_host_wait(itf_host_block.warp[threadIdx.x / 32]); }
 template <typename T> static inline T __shfl_sync(unsigned, T value, int lane) {
   itf_host_barrier& warp = itf_host_block.warp[threadIdx.x / 32];
   memcpy(&itf_host_block.slot[threadIdx.x], &value, sizeof(T));

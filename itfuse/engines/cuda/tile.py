@@ -95,9 +95,9 @@ class TileBuilt:
             extra = [stage.outputs[0].size]
         if kernel.zeroed is not None:
             nbytes = kernel.zeroed(stage)
-            _memory = cupy.cuda.alloc(nbytes)
+            address, _memory = allocate(nbytes)
             _memory.memset_async(0, nbytes)
-            extra = [_memory.ptr]
+            extra = [address, *(kernel.numbers(stage) if kernel.numbers else ())]
         block = loaded.block()
         block[0].raw = kernel.state.pack(stage, operands, outputs, extra)
         driver.launchKernel(loaded.function, grid, 1, 1, kernel.block, 1, 1, 0, stream, block[2], 0)

@@ -1,0 +1,222 @@
+"""Scans: running totals along an axis, and those of other associative operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from itfuse import dtypes, expr, wording
+from itfuse.array import Array, asarray
+from itfuse.errors import DTypeError, ShapeError
+from itfuse.functions import FUNCTIONS as F
+from itfuse.ops import OPS, SCAN
+from itfuse.rows.op import REDUCTION
+from itfuse.terminals import terminal
+from itfuse.wording import Lazily
+
+_NAMES = {"sum": "cumulative_sum", "prod": "cumulative_prod", "max": "cummax", "min": "cummin"}
+
+
+def scan(
+    x: Any,
+    op: str,
+    axis: int = -1,
+    *,
+    dtype: Any = None,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> Array:
+    """Combine each element with all before it along an axis.
+
+    Parameters
+    ----------
+    x : array
+        An expression of at least one axis.
+    op : str
+        A reduction: `sum`, `prod`, `min`, `max`, `any` or `all`.
+    axis : int
+        The axis.
+    dtype : dtype-like, optional
+        In which `sum` and `prod` add up, as in NumPy.
+    exclusive : bool
+        Whether an element itself is left out: the first one is then the operator's identity.
+    reverse : bool
+        Whether to go from the last element to the first.
+
+    Returns
+    -------
+    Array
+        Of the shape of `x`. One pass, with what it is computed of and what is computed of it at
+        the same place. Floats combine in the fixed order of docs/determinism.md, which follows
+        from an element's place along the axis alone: the first k results are the scan of the first
+        k elements, on every engine and in every run. float16 and bfloat16 add up in float32, and
+        each result is rounded once.
+
+    Raises
+    ------
+    ShapeError
+        If `x` has no axis, or `op` is no reduction.
+    AxisError
+        If there is no such axis.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> x = itf.asarray([1.0, 2.0, 3.0])
+    >>> itf.scan(x * x, "sum").compute()
+    array([ 1.,  5., 14.])
+    >>> itf.scan(x, "max", reverse=True, exclusive=True).compute()
+    array([  3.,   3., -inf])
+    >>> itf.plan(itf.scan(x * x, "sum") / 3).passes
+    1
+    """
+    label = {"any": "scan_any", "all": "scan_all"}.get(op, _NAMES.get(op, f"scan_{op}"))
+    return _scan(asarray(x), op, axis, label, dtype, exclusive, reverse)
+
+
+def _scan(  # noqa: PLR0917 - what makes a scan
+    x: Array,
+    op: str,
+    axis: int,
+    label: str,
+    dtype: Any = None,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> Array:
+    what = Lazily(lambda: f"{label}({wording.text(x._node)})")
+    row = OPS.get(op)
+    if row is None or row.kind != REDUCTION:
+        raise ShapeError(f"{what}: op={op!r} is no reduction; sum, prod, min, max, any and all are")
+    if x.ndim == 0:
+        raise ShapeError(f"{what}: the operand has no axis; .ravel() it")
+    (at,) = expr.normalize_axes(axis, x.ndim, lambda: str(what))
+    if x.dtype.kind == "c" and op in ("min", "max"):
+        raise DTypeError(f"{what}: complex numbers have no running {op}")
+    wanted = None if dtype is None else dtypes.as_dtype(dtype, str(what))
+    reduced = expr.reduction(row, x._node, wanted, of_nothing=True)
+    values = x._of(reduced.srcs[0])
+    notes = "".join([
+        "" if at == x.ndim - 1 else f", axis={at}",
+        ", exclusive" if exclusive else "",
+        ", reverse" if reverse else "",
+    ])  # fmt: skip
+    options = (op, bool(exclusive), bool(reverse), at)
+    return terminal(
+        SCAN, [values], [], x.shape, reduced.dtype, x.shape, f"{label}({{0}}{notes})", options,
+        shown=(x,),
+    )  # fmt: skip
+
+
+def _along(x: Array, axis: Any, name: str) -> tuple[Array, int]:
+    """Return what the axis of the Array API names: it may be left out of one axis only."""
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(
+                f"{name}({wording.text(x._node)}): the operand has {x.ndim} axes; say which axis="
+            )
+        axis = 0
+    return x, axis
+
+
+def _cumulative(op: str, name: str) -> Any:
+    def function(
+        x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    ) -> Array:
+        x, along = _along(asarray(x), axis, name)
+        if not include_initial:
+            return _scan(x, op, along, name, dtype)
+        (at,) = expr.normalize_axes(along, x.ndim, lambda: name)
+        behind = F["zeros"]((*x.shape[:at], 1, *x.shape[at + 1 :]), dtype=x.dtype)
+        return _scan(F["concat"]([x, behind], at), op, at, name, dtype, exclusive=True)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""Return the running {op} along an axis, as in the Array API.
+
+    Parameters
+    ----------
+    x : array
+        The operand.
+    axis : int, optional
+        May be left out of one axis.
+    dtype : dtype-like, optional
+        In which it adds up.
+    include_initial : bool
+        Whether the identity comes first, so that there is one element more.
+
+    See Also
+    --------
+    scan : The order of floats, other operators, from the end.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> itf.{name}(itf.asarray([2, 3, 4]), include_initial=True).compute().tolist()
+    {[0, 2, 5, 9] if op == "sum" else [1, 2, 6, 24]}
+    """
+    return function
+
+
+def _flat(op: str, name: str) -> Any:
+    def function(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
+        x = asarray(a)
+        if axis is None:
+            x, axis = (x if x.ndim == 1 else F["ravel"](x)), 0
+        return _scan(x, op, axis, name, dtype)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""Return the running {op}, of the flattened operand without `axis`.
+
+    NumPy's; see `scan` for the order of floats.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> itf.{name}(itf.asarray([[1, 2], [3, 4]])).compute().tolist()
+    {[1, 3, 6, 10] if op == "sum" else [1, 2, 6, 24]}
+    """
+    return function
+
+
+def _extreme(op: str, name: str) -> Any:
+    def function(x: Any, axis: int | None = None) -> Array:
+        x, along = _along(asarray(x), axis, name)
+        return _scan(x, op, along, name)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""Return the {op} of each element and all before it along an axis.
+
+    That is `np.{op}imum.accumulate`: NaN stays from its place on.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> itf.{name}(itf.asarray([2, 5, 1])).compute().tolist()
+    {[2, 5, 5] if op == "max" else [2, 2, 1]}
+    """
+    return function
+
+
+F["scan"] = scan
+for _op in ("sum", "prod"):
+    _name = _NAMES[_op]
+    F[_name] = _cumulative(_op, _name)
+    F[f"cum{_op}"] = _flat(_op, f"cum{_op}")
+    setattr(Array, f"cum{_op}", F[f"cum{_op}"])
+for _op in ("max", "min"):
+    F[_NAMES[_op]] = _extreme(_op, _NAMES[_op])
+
+
+def _nan_to(neutral: int, op: str) -> Any:
+    name = f"nancum{op}"
+
+    def function(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
+        x = asarray(a)
+        if x.dtype.kind in "fcV":
+            x = F["where"](F["isnan"](x), x.dtype.type(neutral), x)
+        return F[f"cum{op}"](x, axis, dtype)  # type: ignore[no-any-return]
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Return the running {op}, NaN counted as {neutral}; see `cum{op}`."
+    return function
+
+
+F["nancumsum"], F["nancumprod"] = _nan_to(0, "sum"), _nan_to(1, "prod")
