@@ -199,3 +199,19 @@ def test_one_result_in_100_runs(cp: Any) -> None:
     assert first.get().tobytes() == itf.cumsum(host * host).compute().tobytes()
     for _ in range(100):
         assert bool((lazy.compute() == first).all())
+
+
+def test_the_order_that_the_docs_give() -> None:
+    """The code of docs/determinism.md gives the engine's bits."""
+    import itertools
+    from pathlib import Path
+
+    text = (Path(__file__).parents[1] / "docs" / "determinism.md").read_text()
+    (code,) = [part for part in text.split("```python\n") if part.startswith("def scan")]
+    names: dict[str, Any] = {"np": np, "itertools": itertools}
+    exec(code.partition("```")[0], names)
+    for size in (1, 17, 600, 5000, 150_001):
+        for dtype in ("f4", "f8"):
+            x = RNG.standard_normal(size).astype(dtype)
+            got = itf.cumsum(x).compute()
+            assert got.tobytes() == names["scan"](x, np.add).tobytes(), (size, dtype)

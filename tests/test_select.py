@@ -18,7 +18,7 @@ from support.generated import HostEngine, unit
 import itfuse as itf
 from itfuse import engines
 from itfuse.dtypes import DTYPES
-from itfuse.lower import lower_tile, tile_select
+from itfuse.lower import look_back, lower_tile, tile_select
 from itfuse.plan import make_plan
 from itfuse.plan.stages import Plan
 from itfuse.testing import assert_same
@@ -346,7 +346,7 @@ ITF_HOST_LAUNCH(walk, State)
 
 @pytest.mark.skipif(bool(host_cpp.why_not()), reason=host_cpp.why_not() or "-")
 def test_the_look_back_of_many_tiles() -> None:
-    library = host_cpp.HostLibrary(tile_select.LOOK_BACK + WALK)
+    library = host_cpp.HostLibrary(look_back.TREE + tile_select.LOOK_BACK + WALK)
     tiles = 40 * 32**3 + 77  # so that the last level has more nodes than a warp has lanes
     counts = RNG.integers(0, 1 << 40, tiles).astype("u8")
     want = np.cumsum(counts) - counts

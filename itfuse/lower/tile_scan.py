@@ -51,8 +51,15 @@ def lower_scan(stage: Stage, name: str) -> TileKernel:
     ])  # fmt: skip
     return TileKernel(
         symbol, source, state, THREADS, 0, grid=_grid, numbers=lambda s: (s.length,),
-        zeroed=lambda s: 8 * (1 + s.rows * nodes(_tiles(s)) * _words(s)) if s.length > SCAN_TILE else 8,
+        zeroed=_zeroed,
     )  # fmt: skip
+
+
+def _zeroed(stage: Stage) -> int:
+    """Return the bytes of the next tile's number, and of a tree for each row."""
+    if stage.length <= SCAN_TILE:
+        return 8
+    return 8 * (1 + stage.rows * nodes(_tiles(stage)) * _words(stage))
 
 
 def _tiles(stage: Stage) -> int:
@@ -219,9 +226,7 @@ def _kernel(stage: Stage, symbol: str) -> str:
         "    const long long row = base + slot / SPAN;\n    const long long col = slot % SPAN;\n"
         f"    return col < s.length && row * s.length < s.n ? row * s.length + {place} : -1;\n"
     )
-    head = _TAKE if several else "  const long long base = (long long)blockIdx.x * {};\n".format(
-        "(TILE / SPAN)"
-    )  # fmt: skip
+    head = _TAKE if several else _BASE
     return "".join([
         "__device__ __forceinline__ int padded(int k) { return k + k / 16; }\n",
         f'extern "C" __global__ void __launch_bounds__({THREADS}) {symbol}(const State s) {{\n',
@@ -249,6 +254,8 @@ def _kernel(stage: Stage, symbol: str) -> str:
         "    if (i >= 0) finish(s, i, v[k]);\n  }\n}\n",
     ])  # fmt: skip
 
+
+_BASE = "  const long long base = (long long)blockIdx.x * (TILE / SPAN);\n"
 
 _TAKE = """\
   __shared__ unsigned taken;

@@ -228,26 +228,23 @@ class Stage:
     Attributes
     ----------
     primitive : str
-        A row of plan/primitives.py: `transform`, `reduce`, `rows`, `columns`, `select`, or the name
-        of a terminal, such as `scan`.
+        A row of plan/primitives.py, such as `transform`, `rows`, `select` or `scan`.
     element : Program
         The fused map before: inputs at an index -> values.
     combine : tuple of Combine
         For a reduction: how the element's results combine, one each.
     finish : Program or None
-        For a reduction or a scan: the fused map after: combined values -> outputs. For `rows` and `columns`
-        these three are of the last phase.
+        The fused map after: combined values -> outputs. For `rows` and `columns` these three are of
+        the last phase.
     inputs, outputs : tuple
         What is read and written.
-    shape : tuple of int
-        The domain as the user sees it.
-    dims : tuple of int
-        The domain with axes merged wherever every input allows it; one axis when all are linear.
+    shape, dims : tuple of int
+        The domain as the user sees it; with axes merged wherever every input allows it, one axis
+        when all are linear.
     strategy : str
         How the engine runs it; empty before it is chosen.
     axes : tuple of int
-        For `rows`, `columns` and `scan`: the axes of `shape` along which elements combine. Not part
-        of the key.
+        For `rows`, `columns`, `scan`: the axes combined along. Not part of the key.
     kept : int
         For the same: how many of `dims` are the other axes; these come first.
     before : tuple of Phase
@@ -310,10 +307,9 @@ class Stage:
     @cached_property
     def size_class(self) -> tuple[object, ...]:
         """How rows are shared out among threads; kernels know it, so it is part of the key."""
-        if self.primitive == "scan":
-            return scan_class(self.length)
-        if self.primitive == "columns":
-            return column_class(self.length, self.rows)
+        if self.primitive in ("scan", "columns"):
+            scan = self.primitive == "scan"
+            return scan_class(self.length) if scan else column_class(self.length, self.rows)
         walks = bool(self.before) or self.element_outputs > 0
         return row_class(self.length, walks) if self.by_rows else ()
 
