@@ -314,37 +314,43 @@ def reduce(x: Any, op: Any, identity: Any, axis: Any = None, *, keepdims: bool =
     """
     if isinstance(x, tuple):
         return _reduce_struct(x, op, identity, axis, keepdims)
-    lazy, row = asarray(x), _operator(op)
-    what = f"reduce({wording.text(lazy._node)}, {row.shown})"
-    axes = expr.normalize_axes(axis, lazy.ndim, lambda: what)
-    dtype = _closed(row, lazy.dtype, what)
-    neutral = _neutral(identity, dtype, what)
-    reduction = _reduction(row, neutral.item(), f"{neutral.dtype} {neutral.item()!r}")
+    lazy = asarray(x)
+    reduction, dtype = operator(lazy, op, identity, "reduce")
+    axes = expr.normalize_axes(axis, lazy.ndim, lambda: f"reduce({wording.text(lazy._node)})")
     return lazy._of(expr.reduction(reduction, lazy._node, dtype, axes, keepdims=keepdims))
 
 
-def _operator(op: Any) -> Op:
+def operator(x: Array, op: Any, identity: Any, label: str) -> tuple[Op, np.dtype[Any]]:
+    """Return the reduction by an operator of the user's, and the dtype it combines in."""
+    row = _operator(op, label)
+    what = f"{label}({wording.text(x._node)}, {row.shown})"
+    dtype = _closed(row, x.dtype, what)
+    neutral = _neutral(identity, dtype, what)
+    return _reduction(row, neutral.item(), f"{neutral.dtype} {neutral.item()!r}"), dtype
+
+
+def _operator(op: Any, label: str) -> Op:
     row = None
     if isinstance(op, CppFunction):
         row = op.op
         if row is None:
-            raise TypeError(f"reduce: {op.name} combines structs: give x and identity as tuples")
+            raise TypeError(f"{label}: {op.name} combines structs: give x and identity as tuples")
     elif isinstance(op, np.ufunc):
         row = BY_UFUNC.get(op)
     elif callable(op) and FUNCTIONS.get(name := getattr(op, "__name__", "")) is op:
         row = BY_NAME.get(name)
     else:
         raise TypeError(
-            f"reduce: {op!r} is no operator; give a NumPy ufunc, a function of itfuse such as "
+            f"{label}: {op!r} is no operator; give a NumPy ufunc, a function of itfuse such as "
             "itf.hypot, or itf.cpp_function(...)"
         )
     if row is None or row.kind != ELEMENTWISE:
         raise Unsupported(
-            f"reduce: {getattr(op, '__name__', op)} is no single operation; write it with "
+            f"{label}: {getattr(op, '__name__', op)} is no single operation; write it with "
             "itf.cpp_function"
         )
     if row.arity != 2:
-        raise TypeError(f"reduce: {row.shown} takes {row.arity} operands; an operator takes two")
+        raise TypeError(f"{label}: {row.shown} takes {row.arity} operands; an operator takes two")
     return row
 
 

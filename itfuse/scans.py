@@ -6,10 +6,11 @@ from typing import Any
 
 from itfuse import dtypes, expr, wording
 from itfuse.array import Array, asarray
+from itfuse.custom import operator
 from itfuse.errors import DTypeError, ShapeError
 from itfuse.functions import FUNCTIONS as F
 from itfuse.ops import OPS, SCAN
-from itfuse.rows.op import REDUCTION
+from itfuse.rows.op import REDUCTION, Op
 from itfuse.terminals import terminal
 from itfuse.wording import Lazily
 
@@ -18,9 +19,10 @@ _NAMES = {"sum": "cumulative_sum", "prod": "cumulative_prod", "max": "cummax", "
 
 def scan(
     x: Any,
-    op: str,
+    op: Any,
     axis: int = -1,
     *,
+    identity: Any = None,
     dtype: Any = None,
     exclusive: bool = False,
     reverse: bool = False,
@@ -31,10 +33,14 @@ def scan(
     ----------
     x : array
         An expression of at least one axis.
-    op : str
-        A reduction: `sum`, `prod`, `min`, `max`, `any` or `all`.
+    op : str, or CppFunction, numpy.ufunc or function of itfuse
+        A reduction: `sum`, `prod`, `min`, `max`, `any` or `all`; or an associative operator of two
+        numbers, as `itf.reduce` takes it. It need not be commutative: the earlier element is the
+        first operand.
     axis : int
         The axis.
+    identity : scalar, optional
+        Of an operator that is no reduction by name: ``op(identity, x)`` is x.
     dtype : dtype-like, optional
         In which `sum` and `prod` add up, as in NumPy.
     exclusive : bool
@@ -60,22 +66,28 @@ def scan(
 
     Examples
     --------
-    >>> import itfuse as itf
+    >>> import itfuse as itf, numpy as np
     >>> x = itf.asarray([1.0, 2.0, 3.0])
     >>> itf.scan(x * x, "sum").compute()
     array([ 1.,  5., 14.])
     >>> itf.scan(x, "max", reverse=True, exclusive=True).compute()
     array([  3.,   3., -inf])
+    >>> itf.scan(np.array([12, 18, 27]), np.gcd, identity=0).compute()
+    array([12,  6,  3])
     >>> itf.plan(itf.scan(x * x, "sum") / 3).passes
     1
     """
-    label = {"any": "scan_any", "all": "scan_all"}.get(op, _NAMES.get(op, f"scan_{op}"))
-    return _scan(asarray(x), op, axis, label, dtype, exclusive, reverse)
+    x = asarray(x)
+    if not isinstance(op, str):
+        row, wanted = operator(x, op, identity, "scan")
+        return _scan(x, row, axis, "scan", wanted, exclusive, reverse)
+    label = _NAMES.get(op, f"scan_{op}")
+    return _scan(x, op, axis, label, dtype, exclusive, reverse)
 
 
 def _scan(  # noqa: PLR0917 - what makes a scan
     x: Array,
-    op: str,
+    op: str | Op,
     axis: int,
     label: str,
     dtype: Any = None,
@@ -83,7 +95,7 @@ def _scan(  # noqa: PLR0917 - what makes a scan
     reverse: bool = False,
 ) -> Array:
     what = Lazily(lambda: f"{label}({wording.text(x._node)})")
-    row = OPS.get(op)
+    row = OPS.get(op) if isinstance(op, str) else op
     if row is None or row.kind != REDUCTION:
         raise ShapeError(f"{what}: op={op!r} is no reduction; sum, prod, min, max, any and all are")
     if x.ndim == 0:
@@ -99,10 +111,11 @@ def _scan(  # noqa: PLR0917 - what makes a scan
         ", exclusive" if exclusive else "",
         ", reverse" if reverse else "",
     ])  # fmt: skip
-    options = (op, bool(exclusive), bool(reverse), at)
+    shown = "" if isinstance(op, str) else f", {row.shown}"
+    options = (row.name, bool(exclusive), bool(reverse), at)
     return terminal(
-        SCAN, [values], [], x.shape, reduced.dtype, x.shape, f"{label}({{0}}{notes})", options,
-        shown=(x,),
+        SCAN, [values], [], x.shape, reduced.dtype, x.shape, f"{label}({{0}}{shown}{notes})",
+        options, shown=(x,),
     )  # fmt: skip
 
 

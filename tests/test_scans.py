@@ -133,6 +133,26 @@ def test_what_is_computed_before_and_after_is_one_pass() -> None:
     assert_same(f(x.compute()), np.cumsum(x.compute(), -1) * 2)
 
 
+LAST = """
+template <typename T> T last(T a, T b) { return b != b ? a : b; }
+"""  # the last number that is not NaN: associative, not commutative
+
+
+def test_operators_of_one_s_own() -> None:
+    last = itf.cpp_function(LAST, numpy=lambda a, b: np.where(np.isnan(b), a, b))
+    x = RNG.standard_normal(9000)
+    x[RNG.random(9000) < 0.5] = np.nan
+    got = itf.scan(x, last, identity=np.nan).compute()
+    at = np.maximum.accumulate(np.where(np.isnan(x), -1, np.arange(9000)))
+    assert_same(got, np.where(at < 0, np.nan, x[at]))
+    assert_same(
+        itf.scan(np.array([12, 18, 27]), np.gcd, identity=0).compute(), np.array([12, 6, 3])
+    )
+    with pytest.raises(TypeError, match="scan"):
+        itf.scan(x, 3, identity=0)
+    assert "scan(a, last)" in itf.explain(itf.scan(x, last, identity=np.nan))
+
+
 # ---- the kernel ------------------------------------------------------------------------------
 def cases() -> list[tuple[str, itf.Array]]:
     found: list[tuple[str, itf.Array]] = []
@@ -152,6 +172,8 @@ def cases() -> list[tuple[str, itf.Array]]:
         found.append((dtype, itf.scan(itf.asarray(x), "sum")))
         if not dtype.startswith("complex"):
             found.append((f"max {dtype}", itf.scan(itf.asarray(x.reshape(50, 100)), "max")))
+    last = itf.cpp_function(LAST, numpy=lambda a, b: np.where(np.isnan(b), a, b))
+    found.append(("an operator", itf.scan(itf.asarray(y[0]), last, 0, identity=np.nan)))
     found.append(("two dtypes", itf.scan(itf.asarray(y[0, 0]), "sum").astype("i4")))
     return found
 

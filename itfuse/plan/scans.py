@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from itfuse.dtypes import accumulator
 from itfuse.expr import Node, Shape
-from itfuse.ops import INPUT, OPS
+from itfuse.ops import INPUT, ROWS
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Combine, Instr, Output, Stage
 from itfuse.plan.write import Inputs, Spot, Writer, follows
@@ -77,7 +77,7 @@ class ScanPass:
         element = writer.program([
             writer.cast(writer.write(src), accumulator(src.dtype.name)) for src in core.srcs
         ])  # fmt: skip
-        combine = (Combine(OPS[name].combine if name in OPS else name, element.result_dtypes[0]),)
+        combine = (Combine(ROWS[name].combine, element.result_dtypes[0]),)
         writer = Writer(inputs, {})
         for leaf, (side, _) in self.leaves.items():
             dtype = element.result_dtypes[side]
