@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import subprocess
@@ -161,7 +162,10 @@ def test_ctrl_c_saves_and_exits_130(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     command = [sys.executable, "-m", "itfuse", "bench", "--engine", "cpu", "--size", "1Mi",
                "--repeat", "10000", "--json", str(path)]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    # A job in the background of a shell ignores the signal, and so would its children.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, text=True, preexec_fn=heed) as process:  # noqa: PLW1509
         assert process.stdout is not None
         assert "cpu engine" in process.stdout.readline()  # printed just before the first case
         time.sleep(1)

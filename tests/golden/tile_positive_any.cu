@@ -41,7 +41,7 @@ __device__ __forceinline__ void store(T* to, const Vec<T, V>& from, bool aligned
   }
 }
 typedef unsigned long long Word;
-constexpr Word KNOWN = 1ull << 63;  // beside a count, so that it is seen whole or not at all
+constexpr Word KNOWN = 1ull << 63;  // beside a value, so that it is seen whole or not at all
 __device__ __forceinline__ Word relaxed_load(const Word* p) {
 #ifdef __CUDA_ARCH__
   Word word;
@@ -51,19 +51,19 @@ __device__ __forceinline__ Word relaxed_load(const Word* p) {
   return *p;
 #endif
 }
-__device__ __forceinline__ void publish(Word* to, Word count) {
+__device__ __forceinline__ void publish(Word* to, Word value) {
 #ifdef __CUDA_ARCH__
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(to), "l"(count | KNOWN) : "memory");
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(to), "l"(value | KNOWN) : "memory");
 #else
-  *to = count | KNOWN;
+  *to = value | KNOWN;
 #endif
 }
-// Words of a tree over this many tiles.
+// Nodes of a tree over this many tiles.
 __device__ __forceinline__ Word tree_size(unsigned tiles) {
-  Word words = 0;
+  Word nodes = 0;
 #pragma unroll
-  for (int k = 0; k < 4; ++k) words += (tiles >> 5 * k) + 1;
-  return words;
+  for (int k = 0; k < 4; ++k) nodes += (tiles >> 5 * k) + 1;
+  return nodes;
 }
 // How many elements all tiles before this one chose, by one warp; `own` is what this one did.
 // All levels are asked before the first is waited for. The last of 32 children publishes the sum
