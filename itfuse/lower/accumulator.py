@@ -98,8 +98,10 @@ def item_struct(combine: tuple[Combine, ...], name: str = "Item") -> str:
     return struct_text(name, [f"{cpp} r{at};" for at, cpp in enumerate(members)])
 
 
-def item_functions(combine: tuple[Combine, ...], name: str = "Item", suffix: str = "") -> str:
-    """Write `identity`, `combine`, `from_lane` and `fresh` of the struct."""
+def item_functions(
+    combine: tuple[Combine, ...], name: str = "Item", suffix: str = "", *, fresh: bool = True
+) -> str:
+    """Write `identity`, `combine`, `from_lane` and, if asked for, `fresh` of the struct."""
     members = fields(combine)
     identity = "".join(
         f"  a.r{at} = {literal(value, kind)};\n" for at, (kind, value) in enumerate(members)
@@ -107,12 +109,13 @@ def item_functions(combine: tuple[Combine, ...], name: str = "Item", suffix: str
     merged = "".join(combine_lines(combine, "a.", "b.", "r."))
     each = range(len(members))
     shuffle = "".join(f"  a.r{at} = from_lane(a.r{at}, distance);\n" for at in each)
-    fresh = "".join(f"  a.r{at} = fresh(&p->r{at});\n" for at in each)
+    reads = "".join(f"  a.r{at} = fresh(&p->r{at});\n" for at in each)
     head = f"__device__ __forceinline__ {name}"
     start = f"{name} r = a;" if any(one.op in FOLDS for one in combine) else f"{name} r;"
     return (
         f"{head} identity{suffix}() {{\n  {name} a;\n{identity}  return a;\n}}\n"
         f"{head} combine(const {name}& a, const {name}& b) {{\n  {start}\n{merged}  return r;\n}}\n"
         f"{head} from_lane({name} a, int distance) {{\n{shuffle}  return a;\n}}\n"
-        f"{head} fresh(const {name}* p) {{\n  {name} a;\n{fresh}  return a;\n}}\n"
+    ) + (
+        f"{head} fresh(const {name}* p) {{\n  {name} a;\n{reads}  return a;\n}}\n" if fresh else ""
     )

@@ -15,7 +15,7 @@ from itfuse.lower.accumulator import item_functions, item_struct, shuffle
 from itfuse.lower.cpp import comment, index_text, load_text, prelude, struct_text, value_dtypes
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.look_back import BITS, LEVELS, TREE, nodes
-from itfuse.lower.tile import ACCESS, TileKernel, program_text, stored_element
+from itfuse.lower.tile import TileKernel, program_text, stored_element
 from itfuse.plan.order import SCAN_EACH, SCAN_TILE, THREADS, WARP, scan_class
 from itfuse.plan.stages import Stage, fields
 
@@ -33,15 +33,13 @@ def lower_scan(stage: Stage, name: str) -> TileKernel:
     used = value_dtypes(stage)
     source = "".join([
         prelude(stage),
-        f"constexpr bool ALIGNED = false;\n{ACCESS}",
         TREE,
         struct_text("State", [declaration for declaration, _ in state.fields]),
         shuffle("from_lane", "__shfl_down_sync", "distance", used),
         shuffle("from_before", "__shfl_up_sync", "distance", used),
         shuffle("from_first", "__shfl_sync", "lane", used),
         item_struct(stage.combine),
-        _FRESH,
-        item_functions(stage.combine),
+        item_functions(stage.combine, fresh=False),
         _told(stage),
         _LOOK_BACK,
         comment(stage.element, "a.r{at}"),
@@ -86,10 +84,6 @@ def _words(stage: Stage) -> int:
     return sum(count for _, count in _pieces(stage))
 
 
-# `fresh` of accumulator.py is for reductions; here words tell.
-_FRESH = "template <typename T> __device__ __forceinline__ T fresh(const T* p) { return *p; }\n"
-
-
 def _told(stage: Stage) -> str:
     """Write how an item is told, and how it is read: each word knows by itself that it is there."""
     give = take = ""
@@ -98,17 +92,15 @@ def _told(stage: Stage) -> str:
         give += f"  memcpy(piece + {at}, &a.{name}, sizeof(a.{name}));\n"
         take += f"  memcpy(&a.{name}, piece + {at}, sizeof(a.{name}));\n"
         at += count
-    each = " | ".join(f"piece[{k}]" for k in range(at))
-    lanes = "".join(
-        f"  r.r{k} = from_first(a.r{k}, 0);\n" for k in range(len(fields(stage.combine)))
-    )
-    before = lanes.replace("from_first", "from_before").replace(", 0)", ", distance)")
+    every = range(len(fields(stage.combine)))
+    first = "".join(f"  r.r{k} = from_first(a.r{k}, 0);\n" for k in every)
+    before = "".join(f"  r.r{k} = from_before(a.r{k}, distance);\n" for k in every)
     return (
-        f"constexpr int WORDS = {at};  // of an item, 32 bits each; together {each}\n"
+        f"constexpr int WORDS = {at};  // of an item, 32 bits each\n"
         "__device__ __forceinline__ Item from_before(const Item& a, int distance) {\n"
         f"  Item r = a;\n{before}  return r;\n}}\n"
         "__device__ __forceinline__ Item from_first(const Item& a) {\n"
-        f"  Item r = a;\n{lanes}  return r;\n}}\n"
+        f"  Item r = a;\n{first}  return r;\n}}\n"
         "__device__ __forceinline__ void tell(Word* to, const Item& a) {\n"
         f"  unsigned piece[WORDS] = {{}};\n{give}"
         "#pragma unroll\n  for (int w = 0; w < WORDS; ++w) publish(to + w, piece[w]);\n}\n"

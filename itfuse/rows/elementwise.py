@@ -205,7 +205,7 @@ UFUNCS: tuple[dict[str, Any], ...] = (
 
 _BESSEL = 22_600.0
 """CUDA's j0 and j1 of float64 have an absolute error of up to 5e-12 beyond |x| = 8 (CUDA C++
-Programming Guide, mathematical functions). 400 units were measured on an H200."""
+Programming Guide, mathematical functions)."""
 
 SPECIAL: tuple[dict[str, Any], ...] = tuple(
     dict(name=name, arity=1, doc=doc, numpy=numpy, cpp={"f": cpp}, aliases=aliases,
