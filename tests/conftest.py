@@ -8,6 +8,7 @@ import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and _no_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=_no_gpu()))
+
+
+@pytest.fixture(scope="session")
+def cp() -> Any:
+    """Return CuPy."""
+    return pytest.importorskip("cupy")
 
 
 @pytest.fixture

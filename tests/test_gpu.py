@@ -32,13 +32,6 @@ ROWS = [op for op in OPS.values() if op.kind == ELEMENTWISE and op.name != "asty
 SIZE = 1037
 
 
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    import cupy
-
-    return cupy
-
-
 def on_gpu(array: itf.Array, cp: Any) -> itf.Array:
     """Return the same expression over device copies of its arrays."""
     copies = {node: itf.asarray(cp.asarray(x)) for node, x in array._data.items()}

@@ -28,13 +28,6 @@ from itfuse.testing import assert_same
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    import cupy
-
-    return cupy
-
-
 def check(what: str, lazies: tuple[itf.Array, ...], ulp: float, cp: Any) -> None:
     """The bits of the CPU engine: the order is the library's, not the machine's."""
     wants = itf.compute(*lazies) if len(lazies) > 1 else (lazies[0].compute(),)

@@ -28,13 +28,6 @@ HOST = np.linspace(-2, 2, 10_001, dtype="f4")
 STRATEGIES = ("tile", "cub")
 
 
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    import cupy
-
-    return cupy
-
-
 @pytest.fixture(autouse=True)
 def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(disk, "_attached", {})

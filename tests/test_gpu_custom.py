@@ -16,11 +16,6 @@ from itfuse.testing import assert_same
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture
-def cp() -> Any:
-    return pytest.importorskip("cupy")
-
-
 def there(cp: Any, lazy: itf.Array) -> itf.Array:
     """Return an expression over copies of its arrays on the GPU."""
     rows, arrays = _parts(lazy)

@@ -21,13 +21,6 @@ X = np.linspace(-2, 2, 1000, dtype="f4")
 Y = np.linspace(5, 1, 1000, dtype="f4")
 
 
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    import cupy
-
-    return cupy
-
-
 def short(f: Any) -> Any:
     """Return the short way that is tried first."""
     return f._short[1][0]

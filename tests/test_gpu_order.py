@@ -15,13 +15,6 @@ from itfuse.dtypes import DTYPES
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def cp() -> Any:
-    import cupy
-
-    return cupy
-
-
 def check(lazy: itf.Array, cp: Any, what: object = "") -> None:
     equal(on_gpu(lazy, cp).compute().get(), lazy.compute(), (what, lazy))
 

@@ -15,11 +15,6 @@ from itfuse.testing import assert_same
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture
-def cp() -> Any:
-    return pytest.importorskip("cupy")
-
-
 @pytest.mark.parametrize("text", test_select.CASES)
 def test_numpy_means_the_same(cp: Any, text: str) -> None:
     arrays = {"x": test_select.X, "i": test_select.I, "v": test_select.V}

@@ -16,11 +16,6 @@ from itfuse.testing import assert_same
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture
-def cp() -> Any:
-    return pytest.importorskip("cupy")
-
-
 def on_gpu(cp: Any, x: np.ndarray) -> Any:
     """Return a device array with the very strides of `x`."""
     if not x.ndim or not x.size:
