@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from itfuse.plan.stages import Stage
 
-FORMAT = 1
+FORMAT = 2
 """Version of generated code and of the order of reductions; part of every name."""
 
 T = TypeVar("T")

@@ -79,7 +79,8 @@ def answer(device: Device, case: Case, arrays: Arrays) -> tuple[Any, ...]:
 
 def _answer(device: Device, case: Case, arrays: Arrays) -> tuple[Any, ...]:
     if case.truth is not None:
-        return (case.truth(device.xp, *arrays.inputs),)
+        right = case.truth(device.xp, *arrays.inputs)
+        return right if isinstance(right, tuple) else (right,)
     spare = arrays.spare
     usable = arrays.out is not None and (spare.shape, spare.dtype) == (
         arrays.out.shape,

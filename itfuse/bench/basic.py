@@ -176,7 +176,9 @@ BASIC: tuple[Case, ...] = (
         lambda F, x, out=None: (F.mean(x), F.var(x)),
         ("reduce",),
         SUM,
+        temporaries=6,
         results=2,
+        truth=lambda F, x: (F.mean(x, dtype="float64"), F.var(x, dtype="float64")),
     ),
     Case(
         "mean, var, min, max, dot",
@@ -185,7 +187,15 @@ BASIC: tuple[Case, ...] = (
         lambda F, x, y, out=None: (F.mean(x), F.var(x), F.min(x), F.max(x), F.sum(x * y)),
         ("reduce", "cpu"),
         SUM,
+        temporaries=6,
         results=5,
+        truth=lambda F, x, y: (
+            F.mean(x, dtype="float64"),
+            F.var(x, dtype="float64"),
+            F.min(x),
+            F.max(x),
+            F.sum((x * y).astype("float64")),
+        ),
         bars=(Bar(1.02), Bar(1.0, EVERY_PEER)),
     ),
     Case(

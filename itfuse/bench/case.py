@@ -128,7 +128,8 @@ class Case:
     prepare : callable, optional
         (library, *random inputs) -> the inputs, where random numbers alone do not serve.
     truth : callable, optional
-        (library, *inputs) -> the right answer, where the library's own way loses too much.
+        (library, *inputs) -> the right answer, or a tuple of them, where the library's own way
+        loses too much.
     undecided : float
         Share of the elements that rounding may decide otherwise, as ties of an argmin.
     bars : tuple of Bar

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -96,7 +97,8 @@ class EngineStatus:
 
 def cuda_module() -> Any:
     """Import and return the cuda engine's module; it imports its libraries when first used."""
-    return importlib.import_module("itfuse.engines.cuda")
+    name = "itfuse.engines.cuda"
+    return sys.modules.get(name) or importlib.import_module(name)  # this is asked for every array
 
 
 @functools.cache

@@ -91,7 +91,8 @@ class NullEngine:
         name, arch = f"itf_{digest(stage)}", setting("arch")
         if stage.strategy == "tile":
             nvrtc = importlib.import_module("itfuse.engines.cuda.compile")
-            for source in dict.fromkeys(lower_tile(stage, name, ok).source for ok in (True, False)):
+            kernels = (lower_tile(stage, name, ok, arch) for ok in (True, False))
+            for source in dict.fromkeys(kernel.source for kernel in kernels):
                 nvrtc.cubin(source, arch)
             return
         try:
@@ -111,7 +112,7 @@ class NullEngine:
         """Return the C++ generated for a stage."""
         name = f"itf_{digest(stage)}"
         if stage.strategy == "tile":
-            return lower_tile(stage, name).source
+            return lower_tile(stage, name, arch=setting("arch")).source
         return probe_source(stage, lower(stage, name))
 
     def memory(self, array: Any) -> Memory:

@@ -14,7 +14,15 @@ import numpy as np
 from itfuse.engines.tape import BLOCK, Tape, block_shape, runs, target, view
 from itfuse.engines.tree import Fields, Operator
 from itfuse.engines.turns import Turns
-from itfuse.plan.order import SCAN_CHILDREN, SCAN_EACH, SCAN_LEVELS, SCAN_TILE, WARP, scan_class
+from itfuse.plan.order import (
+    SCAN_CHILDREN,
+    SCAN_CHUNKS,
+    SCAN_EACH,
+    SCAN_LEVELS,
+    SCAN_TILE,
+    WARP,
+    scan_class,
+)
 from itfuse.plan.stages import Stage
 
 
@@ -91,13 +99,18 @@ class _Scanned:
         for k in range(1, each):
             self._put(self.values, k, op.merge(self._of(self.values, k - 1),
                                                self._of(self.values, k)))  # fmt: skip
-        # What comes before a thread, where anything does.
-        threads = self.span // each
-        self.has = np.zeros((count, threads), bool)
+        # What comes before a vector in its part of the tile, and before the part.
+        vectors = self.span // each
+        lanes = min(vectors, WARP)
+        chunks = min(vectors // lanes, SCAN_CHUNKS)
+        shape = (count, vectors // lanes // chunks, chunks, lanes)
+        self.has = np.zeros(shape, bool)
+        self.based = np.zeros(shape[:2], bool)
         self.pre: Fields = ()
+        self.base: Fields = ()
         self.total: Fields = ()
-        if threads > 1:
-            self._threads(count, threads)
+        if vectors > 1:
+            self._vectors(shape)
 
     @staticmethod
     def _of(values: Fields, k: int) -> Fields:
@@ -108,52 +121,73 @@ class _Scanned:
         for field, one in zip(values, made, strict=True):
             field[..., k] = one
 
-    def _threads(self, count: int, threads: int) -> None:
-        lanes = min(threads, WARP)
-        total = tuple(f[..., -1].reshape(count, -1, lanes).copy() for f in self.values)
+    def _vectors(self, shape: tuple[int, int, int, int]) -> None:
+        merge = self.op.merge
+        _, parts, chunks, lanes = shape
+        total = tuple(f[..., -1].reshape(shape).copy() for f in self.values)
         apart = 1
         while apart < lanes:
             left = tuple(field[..., :-apart] for field in total)
             right = tuple(field[..., apart:] for field in total)
-            self._put(total, slice(apart, None), self.op.merge(left, right))
+            self._put(total, slice(apart, None), merge(left, right))
             apart *= 2
-        pre = tuple(np.empty_like(field) for field in total)
-        for field, one in zip(pre, total, strict=True):
+        self.pre = tuple(np.empty_like(field) for field in total)
+        for field, one in zip(self.pre, total, strict=True):
             field[..., 1:] = one[..., :-1]
             field[..., 0] = one[..., 0]  # anything: it does not count
-        has = np.zeros(pre[0].shape, bool)
-        has[..., 1:] = True
+        self.has[..., 1:] = True
         sums = self._of(total, -1)
-        warp: Fields = self._of(sums, 0)
-        for w in range(1, sums[0].shape[1]):
-            own = tuple(field[:, w] for field in pre)
-            spread = tuple(field[:, None] for field in warp)
-            made = self.op.merge(spread, own)
-            for field, one, all_before in zip(pre, made, spread, strict=True):
-                field[:, w] = np.where(has[:, w], one, all_before)
-            has[:, w] = True
-            warp = self.op.merge(warp, tuple(field[:, w] for field in sums))
-        self.total = warp
-        self.pre = tuple(field.reshape(count, threads) for field in pre)
-        self.has = has.reshape(count, threads)
+        run = self._of(sums, 0)
+        for c in range(1, chunks):
+            made = merge(tuple(f[..., None] for f in run), tuple(f[:, :, c] for f in self.pre))
+            for field, one, alone in zip(self.pre, made, run, strict=True):
+                field[:, :, c] = np.where(self.has[:, :, c], one, alone[..., None])
+            self.has[:, :, c] = True
+            run = merge(run, self._of(sums, c))
+        self.base = tuple(np.empty_like(field) for field in run)
+        ahead = self._of(run, 0)
+        self._put(self.base, 0, ahead)  # anything
+        for part in range(1, parts):
+            self._put(self.base, part, ahead)
+            ahead = merge(ahead, self._of(run, part))
+        self.based[:, 1:] = True
+        self.total = ahead
 
     def after(self, before: list[Fields | None]) -> None:
         """Say what comes before each tile."""
         for t, one in enumerate(before):
             if one is None:
                 continue
-            own = tuple(field[t] for field in self.pre)
-            made = self.op.merge(tuple(np.asarray(f)[None] for f in one), own)
-            for field, both, alone in zip(self.pre, made, one, strict=True):
-                field[t] = np.where(self.has[t], both, alone)
-            self.has[t] = True
+            made = self.op.merge(
+                tuple(np.asarray(f)[None] for f in one), tuple(field[t] for field in self.base)
+            )
+            for field, both, alone in zip(self.base, made, one, strict=True):
+                field[t] = np.where(self.based[t], both, alone)
+            self.based[t] = True
+
+    def _starts(self) -> Fields:
+        """Return what comes before each vector, where `has` is true afterwards."""
+        if not self.based.any():
+            return self.pre
+        base = tuple(field[:, :, None, None] for field in self.base)
+        based = self.based[:, :, None, None]
+        made = self.op.merge(base, self.pre)
+        starts = tuple(
+            np.where(self.has & based, both, np.where(based, first, last))
+            for both, first, last in zip(made, base, self.pre, strict=True)
+        )
+        self.has |= based
+        return starts
 
     def finished(self, exclusive: bool) -> Fields:
         """Return the scan, of the shape that the values had."""
         values = self.values
+        flat = values[0].shape[:2]
+        starts: Fields = ()
         if self.pre:
-            made = self.op.merge(tuple(f[..., None] for f in self.pre), values)
-            has = self.has[..., None]
+            starts = tuple(field.reshape(flat) for field in self._starts())
+            made = self.op.merge(tuple(f[..., None] for f in starts), values)
+            has = self.has.reshape(flat)[..., None]
             results = [np.where(has, a, b) for a, b in zip(made, values, strict=True)]
         else:
             results = list(values)
@@ -161,9 +195,9 @@ class _Scanned:
             for at, (field, neutral) in enumerate(zip(results, self.op.neutral, strict=True)):
                 moved = np.empty_like(field)
                 moved[..., 1:] = field[..., :-1]
-                first = np.full(self.has.shape, neutral, field.dtype)
-                if self.pre:
-                    first = np.where(self.has, self.pre[at], first)
+                first = np.full(flat, neutral, field.dtype)
+                if starts:
+                    first = np.where(self.has.reshape(flat), starts[at], first)
                 moved[..., 0] = first
                 results[at] = moved
         return tuple(field.reshape(len(field), self.span) for field in results)

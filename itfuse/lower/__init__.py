@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itfuse.lower.staged import room_of
 from itfuse.lower.tile import TileKernel
 from itfuse.lower.tile_columns import lower_columns
 from itfuse.lower.tile_places import lower_places
@@ -14,8 +15,10 @@ from itfuse.lower.tile_turned import lower_turned, side
 from itfuse.plan.stages import Stage
 
 
-def lower_tile(stage: Stage, name: str, aligned: bool = True) -> TileKernel:
+def lower_tile(stage: Stage, name: str, aligned: bool = True, arch: str = "sm_90") -> TileKernel:
     """Write a variant of the tile kernel of a stage, with symbols that start with `name`.
+
+    The architecture says how much shared memory a block may have.
 
     The aligned one says by `fits` whether it may run; the other always may. A kernel whose `needs`
     are None has only one.
@@ -23,7 +26,7 @@ def lower_tile(stage: Stage, name: str, aligned: bool = True) -> TileKernel:
     if stage.primitive == "reduce":
         return lower_reduce(stage, name, aligned)
     if stage.primitive == "rows":
-        return lower_rows(stage, name, aligned)
+        return lower_rows(stage, name, aligned, room_of(arch))
     if stage.primitive == "select":
         return lower_select(stage, name, aligned)
     if stage.primitive == "scan":

@@ -17,8 +17,9 @@ each value, in order, so a single value is just itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from itfuse.dtypes import DTYPES
 from itfuse.expr import signature_of, template_of
@@ -141,6 +142,8 @@ def prelude(stage: Stage) -> str:
             if one.op in FOLDS:
                 for texts in FOLDS[one.op].helper.values():
                     helpers.update(dict.fromkeys(texts))
+            elif _merges(one):
+                helpers.update(dict.fromkeys(ROWS[one.op].helper["merge"]))
             else:
                 use(one.op, [one.dtype] * 2, one.dtype)
     types = numbers.definitions(value_dtypes(stage))
@@ -197,6 +200,12 @@ def comment(program: Program, target: str) -> str:
 
 
 _SAID = 80
+_NONE: Mapping[int, int] = MappingProxyType({})
+
+
+def _merges(one: Combine) -> bool:
+    """Whether parts of a reduction are merged by a shorter text than two elements are."""
+    return one.dtype == "float32" and "merge" in ROWS[one.op].cpp
 
 
 def combine_lines(combine: tuple[Combine, ...], a: str, b: str, to: str) -> list[str]:
@@ -210,14 +219,22 @@ def combine_lines(combine: tuple[Combine, ...], a: str, b: str, to: str) -> list
             code = FOLDS[one.op].cpp["merge"].format(a=mine, b=other)
             lines.append(f"  {code};  // {one.shown}\n")
         else:
-            code = expression(one.op, [f"{a}r{at}", f"{b}r{at}"], [one.dtype] * 2, one.dtype)
+            operands = [f"{a}r{at}", f"{b}r{at}"]
+            code = expression(one.op, operands, [one.dtype] * 2, one.dtype)
+            if _merges(one):
+                code = ROWS[one.op].cpp["merge"].format(*operands)
             lines.append(f"  {to}r{at} = {code};  // {one.shown}\n")
         at += count
     return lines
 
 
-def statements(program: Program, values: dict[int, str]) -> list[str]:
-    """One statement a node; `values` gives the C++ of loads, scalars and combined values."""
+def statements(
+    program: Program, values: dict[int, str], divided: Mapping[int, int] = _NONE
+) -> list[str]:
+    """One statement a node; `values` gives the C++ of loads, scalars and combined values.
+
+    A division in `divided` is by the divisor of this number.
+    """
     lines: list[str] = []
     written: list[str] = []
     for at, instr in enumerate(program.instrs):
@@ -235,6 +252,8 @@ def statements(program: Program, values: dict[int, str]) -> list[str]:
         operands = [values[arg] for arg in instr.args]
         dtypes = [program.instrs[arg].dtype for arg in instr.args]
         code = expression(instr.op, operands, dtypes, instr.dtype)
+        if at in divided:
+            code = f"divide({operands[0]}, by{divided[at]})"
         note = f"{ROWS[instr.op].shown}({', '.join(operands)})"
         lines.append(f"  const {DTYPES[instr.dtype].cpp} v{at} = {code};  // {note}\n")
         values[at] = f"v{at}"
@@ -247,6 +266,7 @@ def _source(instr: Instr) -> str:
         "scalar": f"s.k{instr.slot}",
         "combined": f"a.r{instr.slot}",
         "row": f"q{instr.slot}",
+        "kept": f"c{instr.slot}",
         "constant": f"({DTYPES[instr.dtype].cpp}){instr.slot}",
         "position": "position",
     }[instr.op]

@@ -3,42 +3,67 @@
 from __future__ import annotations
 
 from itfuse.lower.accumulator import item_dtype
+from itfuse.lower.row_rules import Rule
 from itfuse.plan.order import LANES, LEAF, THREADS, WARP, power
 from itfuse.plan.stages import Phase, Stage
-
-BLOCK = 128
-"""Threads of a block where a row belongs to one warp or less."""
 
 DEEP = 96
 """Bytes of accumulators of a thread from which on its vectors are combined one by one."""
 
-ABREAST = 4
-"""Leaves of a row that does not fit registers which a block walks at once."""
-
 
 class RowShape:
-    """How threads share rows: the class of their length as C++."""
+    """How threads share rows: the class of their length as C++.
 
-    def __init__(self, kind: str, count: int, vectors: int = 1) -> None:
+    Parameters
+    ----------
+    kind, count : str and int
+        The class, `plan.order.row_class`.
+    how : Rule
+        Threads and blocks, and leaves abreast.
+    lanes : int
+        Lanes that share a row, if the kind is `lanes`; each has as few vectors as it can.
+    rounds : int
+        How often a block takes rows.
+    """
+
+    def __init__(
+        self, kind: str, count: int, how: Rule, lanes: int = WARP, rounds: int = 1
+    ) -> None:
         self.kind = kind
-        self.lanes = count // vectors if kind == "lanes" else WARP
+        self.rounds = rounds
+        self._blocks = how.blocks
+        self.lanes = lanes if kind == "lanes" else WARP
         """Lanes of a warp that share a row."""
         of_leaf = LEAF // THREADS // LANES
-        self.vectors = {"lanes": vectors, "leaves": of_leaf, "walk": of_leaf}.get(kind, count)
-        self.leaves = {"leaves": count, "walk": ABREAST}.get(kind, 1)
+        self.vectors = {
+            "lanes": -(-count // self.lanes), "leaves": of_leaf, "walk": of_leaf
+        }.get(kind, count)  # fmt: skip
+        # Leaves of a block at once.
+        self.leaves = {"leaves": count, "walk": how.abreast}.get(kind, 1)
         self.apart = kind in ("lanes", "warp")  # each vector is a thread of the order
-        self.block = BLOCK if self.apart else THREADS * self.leaves
-        self.each = self.block // self.lanes if self.apart else 1
+        self.block = how.block if self.apart else THREADS * self.leaves
+        self.side = self.block // self.lanes if self.apart else 1
+        """Rows of a block that it has at once."""
+        self.each = self.side * rounds
         """Rows of a block."""
 
     @property
     def bounds(self) -> str:
         """Launch bounds: asked for a few blocks, the compiler takes the registers it needs."""
-        return f"{self.block}, {2 if self.block <= THREADS else 1}"
+        usual = max(1, (THREADS if self.apart else 2 * THREADS) // self.block)
+        return f"{self.block}, {self._blocks or usual}"
 
     def grid(self, stage: Stage) -> int:
         """Return the blocks that cover the rows."""
         return max(1, -(-stage.rows // self.each))
+
+    @property
+    def local(self) -> str:
+        """Number this thread's row in the block."""
+        if not self.apart:
+            return "round" if self.rounds > 1 else "0"
+        ahead = f"round * {self.side} + " if self.rounds > 1 else ""
+        return f"({ahead}(int)threadIdx.x / {self.lanes})"
 
     @property
     def mine(self) -> str:
@@ -46,14 +71,16 @@ class RowShape:
         if self.apart:
             return (
                 f"  const int lane = threadIdx.x % {self.lanes};\n"
-                f"  const long long number = (long long)blockIdx.x * {self.each} + "
-                f"threadIdx.x / {self.lanes};\n"
+                f"  const long long number = (long long)blockIdx.x * {self.each} + {self.local};\n"
                 "  const bool on = number < s.rows;\n"
                 "  const long long row = on ? number : 0;\n"
             )
         return (
             f"  const int lane = threadIdx.x % {THREADS} + threadIdx.x / {THREADS} * "
-            f"{LEAF // LANES};\n  const bool on = true;\n  const long long row = blockIdx.x;\n"
+            f"{LEAF // LANES};\n"
+            f"  const long long number = (long long)blockIdx.x * {self.each} + {self.local};\n"
+            "  const bool on = number < s.rows;\n"
+            "  const long long row = on ? number : 0;\n"
         )
 
     @property
@@ -67,18 +94,28 @@ class RowShape:
         )
 
     def _lanes_tree(self, item: str, head: str, down: str) -> str:
-        """Write the tree of a row's lanes: first over each one's vectors, which are further apart.
+        """Write the tree of a row's lanes, for each warp of the order, and then over these.
 
-        Number u of lane l is thread l + u * lanes of the order.
+        Vector u of lane l is thread l + u * lanes of the order.
         """
+        each = WARP // self.lanes
+        warps = -(-self.vectors // each)
         return (
             f"{head}({item} (&v)[{self.vectors}]) {{\n"
-            f"#pragma unroll\n  for (int apart = {self.vectors // 2}; apart > 0; apart /= 2) {{\n"
-            "#pragma unroll\n    for (int u = 0; u < apart; ++u) {\n"
-            f"      v[u] = combine(v[u], v[u + apart]);\n    }}\n  }}\n  {item} a = v[0];\n"
-            f"#pragma unroll\n  for (int distance = {self.lanes // 2}; distance > 0; "
-            f"distance /= 2) {{\n{down}  }}\n"
-            f"  return of_lane(a, (int)threadIdx.x % {WARP} / {self.lanes} * {self.lanes});\n}}\n"
+            f"#pragma unroll\n  for (int first = 0; first < {self.vectors}; first += {each}) {{\n"
+            f"#pragma unroll\n    for (int apart = {each // 2}; apart > 0; apart /= 2) {{\n"
+            "#pragma unroll\n      for (int u = first; u < first + apart; ++u) {\n"
+            f"        if (u + apart < {self.vectors}) v[u] = combine(v[u], v[u + apart]);\n"
+            f"      }}\n    }}\n    {item} a = v[first];\n"
+            f"#pragma unroll\n    for (int distance = {self.lanes // 2}; distance > 0; "
+            f"distance /= 2) {{\n  {down}    }}\n    v[first] = a;\n  }}\n"
+            f"#pragma unroll\n  for (int apart = {power(warps) // 2 * each}; apart >= {each}; "
+            "apart /= 2) {\n"
+            f"#pragma unroll\n    for (int u = 0; u < apart; u += {each}) {{\n"
+            f"      if (u + apart < {self.vectors}) v[u] = combine(v[u], v[u + apart]);\n"
+            "    }\n  }\n"
+            f"  return of_lane(v[0], (int)threadIdx.x % {WARP} / {self.lanes} * {self.lanes});\n"
+            "}\n"
         )
 
     def deep(self, phase: Phase, held: bool) -> bool:
@@ -100,7 +137,7 @@ class RowShape:
                 f"{{\n{down}  }}\n  return a;\n}}\n"
             )
         if self.kind == "walk":
-            return _walk_tree(item, q, down)
+            return _walk_tree(item, q, down, self.leaves)
         warps = self.block // WARP
         in_leaf = THREADS // WARP
         return (
@@ -151,9 +188,10 @@ def _warp_tree(item: str, q: int, vectors: int) -> str:
     return "".join(lines)
 
 
-def _walk_tree(item: str, q: int, down: str) -> str:
+def _walk_tree(item: str, q: int, down: str, abreast: int) -> str:
     """Write how a block combines the leaves that it walks abreast, and in the end all leaves."""
-    warps, in_leaf = ABREAST * THREADS // WARP, THREADS // WARP
+    warps, in_leaf = abreast * THREADS // WARP, THREADS // WARP
+    there = "" if warps == WARP else f"threadIdx.x >= {warps} ? identity{q}() : "
     return (
         f"__device__ __forceinline__ void leaf_combine({item} a, int base, {item}* leaf_of) {{\n"
         f"  __shared__ {item} of_warp[{warps}];\n"
@@ -161,10 +199,11 @@ def _walk_tree(item: str, q: int, down: str) -> str:
         f"{down}  }}\n"
         f"  if (threadIdx.x % {WARP} == 0) of_warp[threadIdx.x / {WARP}] = a;\n"
         f"  __syncthreads();\n  if (threadIdx.x < {WARP}) {{\n"
-        "    a = of_warp[threadIdx.x];\n"
+        f"    a = {there}of_warp[threadIdx.x];\n"
         f"#pragma unroll\n    for (int distance = {in_leaf // 2}; distance > 0; distance /= 2) {{\n"
         f"  {down}    }}\n"
-        f"    if (threadIdx.x % {in_leaf} == 0) leaf_of[base + threadIdx.x / {in_leaf}] = a;\n"
+        f"    if (threadIdx.x % {in_leaf} == 0 && threadIdx.x < {warps}) {{\n"
+        f"      leaf_of[base + threadIdx.x / {in_leaf}] = a;\n    }}\n"
         "  }\n  __syncthreads();\n}\n"
         f"__device__ __forceinline__ {item} row_combine(const {item}* leaf_of, int leaves) {{\n"
         f"  const int lane = threadIdx.x % {WARP};\n"

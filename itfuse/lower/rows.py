@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from itfuse.lower.tile import Needs, access
 from itfuse.plan.order import LANES
 from itfuse.plan.stages import Phase, Program, Stage, fields
 
+_NONE: Mapping[int, int] = MappingProxyType({})
+
 
 def exchange(stage: Stage) -> str:
     """Write how values get from thread to thread: `from_lane`, `of_lane` and `fresh`."""
@@ -23,16 +26,16 @@ def exchange(stage: Stage) -> str:
 
 PIECE = f"""\
 template <typename T> __device__ __forceinline__ T zero() {{ return T{{}}; }}
-// Loads {LANES} elements of a row that are side by side, of which `left` are there.
+// Loads {LANES} elements of a row that are side by side, of which `left` are there; `even`: whether
+// vectors of the row are aligned.
 template <typename T>
-__device__ __forceinline__ void piece(Vec<T, {LANES}>& to, const T* from, long long left) {{
-  if (ALIGNED) {{
-    if (left > 0) {{
-      load(to, from, true);
-    }} else {{
+__device__ __forceinline__ void piece(
+    Vec<T, {LANES}>& to, const T* from, long long left, bool even) {{
+  if (ALIGNED ? left > 0 : even && left >= {LANES}) {{
+    load(to, from, true);
+  }} else if (ALIGNED) {{
 #pragma unroll
-      for (int w = 0; w < {LANES}; ++w) to.at[w] = T{{}};
-    }}
+    for (int w = 0; w < {LANES}; ++w) to.at[w] = T{{}};
   }} else {{
 #pragma unroll
     for (int w = 0; w < {LANES}; ++w) to.at[w] = w < left ? from[w] : T{{}};
@@ -148,10 +151,17 @@ def base(stage: Stage, slot: int, row: str = "row") -> str:
 
 
 def bases(stage: Stage, slots: Sequence[int]) -> str:
-    """Name the address of every input's first element in the row: `b<slot>`."""
-    return "".join(
-        f"  {base_type(stage, s)} const b{s} = {base(stage, s)};\n" for s in arrays(stage, slots)
-    )
+    """Name the address of every input's first element in the row, `b<slot>`.
+
+    `even<slot>` says whether vectors from there are aligned.
+    """
+    lines = []
+    for s in arrays(stage, slots):
+        lines.append(f"  {base_type(stage, s)} const b{s} = {base(stage, s)};\n")
+        if along(stage, s) == "vector":
+            cpp = DTYPES[stage.inputs[s].dtype].cpp
+            lines.append(f"  const bool even{s} = is_aligned<{cpp}, {LANES}>(b{s});\n")
+    return "".join(lines)
 
 
 def step_offset(stage: Stage, slot: int, j: str) -> str:
@@ -173,7 +183,7 @@ def load_piece(stage: Stage, slot: int, to: str, j: str, left: str) -> str:
     """Load the elements `j` and on of a row, LANES of them, of which `left` are there."""
     cpp = DTYPES[stage.inputs[slot].dtype].cpp
     if along(stage, slot) == "vector":
-        return f"    piece({to}, b{slot} + {j}, {left});\n"
+        return f"    piece({to}, b{slot} + {j}, {left}, even{slot});\n"
     there = value(stage, slot, f"b{slot}", step_offset(stage, slot, f"{j} + w"))
     # A number of the index may be where to read: where no element is, it is the row's first.
     nothing = f"b{slot}" if stage.inputs[slot].layout == "index" else f"zero<{cpp}>()"
@@ -202,10 +212,15 @@ def moving(stage: Stage, slots: Sequence[int]) -> list[int]:
     return [s for s in arrays(stage, slots) if along(stage, s) != "fixed"]
 
 
-def element_text(program: Program, stores: Sequence[str], indent: str = "      ") -> str:
+def element_text(
+    program: Program,
+    stores: Sequence[str],
+    indent: str = "      ",
+    divided: Mapping[int, int] = _NONE,
+) -> str:
     """Write a program whose results go where `stores` say, `{value}` standing for each."""
     values: dict[int, str] = {}
-    lines = [indent[2:] + line for line in statements(program, values)]
+    lines = [indent[2:] + line for line in statements(program, values, divided)]
     for store, value in zip(stores, program.results, strict=True):
         lines.append(indent + store.format(value=values[value]) + "\n")
     return "".join(lines)

@@ -1,12 +1,13 @@
-"""Rows that no vector fits: they lie side by side, so a block's go through shared memory whole.
+"""Rows that lie side by side go through shared memory: a block's come in as one piece and leave so.
 
-Each operand has a tile there, in which elements stand as they do in memory modulo 16 bytes, so that
-all but the ends are copied in vectors whatever the length of a row and wherever the first begins.
+A tile stands in shared memory as it does in memory modulo 16 bytes, so that all but its ends are
+moved by the copy engine (compute capability 9.0 and later) or in vectors, whatever the length of a
+row and wherever the first begins. Outputs take the place of an input of their size where their
+addresses allow it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,65 +16,194 @@ from itfuse.dtypes import DTYPES
 from itfuse.plan.order import LANES
 from itfuse.plan.stages import Stage
 
-SHARED = 47 << 10
-"""Bytes of shared memory for tiles; every device gives a block 48 KiB without asking."""
+ROOM = {7: 64, 8: 99, 9: 227, 10: 227, 11: 227, 12: 99}
+"""KiB of shared memory that a block of any device of a major compute capability may ask for.
+
+CUDA C++ Programming Guide, table of technical specifications. 8.0 and 8.7 have 163.
+"""
+
+
+def room_of(arch: str) -> int:
+    """Return the bytes of shared memory of a block, less what kernels declare themselves.
+
+    Examples
+    --------
+    >>> room_of("sm_90")
+    229376
+    """
+    number = int(arch.removeprefix("sm_"))
+    largest = 163 if number in {80, 87} else ROOM.get(number // 10, 48)
+    return (largest - 3) << 10
+
 
 STAGED = f"""\
-// Elements from the last 16-byte boundary to p.
+extern __shared__ __align__(16) unsigned char room[];
+// Bytes from the last 16-byte boundary to p.
 template <typename T> __device__ __forceinline__ int skew(const T* p) {{
-  return (int)((reinterpret_cast<unsigned long long>(p) & 15) / sizeof(T));
+  return (int)(reinterpret_cast<unsigned long long>(p) & 15);
 }}
-// Whether elements stand at multiples of their size; complex numbers need not.
-template <typename T> __device__ __forceinline__ bool whole(const T* p) {{
-  return sizeof(T) == alignof(T) || reinterpret_cast<unsigned long long>(p) % sizeof(T) == 0;
+// Bytes that a tile of so many elements takes.
+template <typename T> __device__ __forceinline__ int tile_bytes(int count) {{
+  return (count * (int)sizeof(T) + 15) / 16 * 16 + 16;
 }}
-// Copy elements that lie side by side between memory and a tile, where they stand from skew on.
-template <int BLOCK, typename T>
-__device__ __forceinline__ void stage_in(T* tile, const T* from, int count) {{
-  constexpr int E = 16 / sizeof(T);
-  const bool even = whole(from);
-  const int ahead = skew(from), vectors = (ahead + count + E - 1) / E;
-#pragma unroll 4
-  for (int v = threadIdx.x; v < vectors; v += BLOCK) {{
-    const int k = v * E - ahead;
-    if (even && k >= 0 && k + E <= count) {{
-      reinterpret_cast<int4*>(tile)[v] = *reinterpret_cast<const int4*>(from + k);
-    }} else {{
-#pragma unroll
-      for (int e = 0; e < E; ++e) {{
-        if (k + e >= 0 && k + e < count) tile[v * E + e] = from[k + e];
-      }}
-    }}
+// Of `count` elements from p: bytes before the first 16-byte boundary, and bytes of whole pieces.
+// Complex numbers may stand across boundaries, and then there are none.
+struct Pieces {{
+  int head, body;
+}};
+template <typename T> __device__ __forceinline__ Pieces pieces(const T* p, int count) {{
+  const int bytes = count * (int)sizeof(T);
+  const bool cut = reinterpret_cast<unsigned long long>(p) % sizeof(T) != 0;
+  int head = -skew(p) & 15;
+  if (cut || head > bytes) head = bytes;
+  return {{head, (bytes - head) & ~15}};
+}}
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ unsigned shared_address(const void* p) {{
+  return (unsigned)__cvta_generic_to_shared(p);
+}}
+__device__ __forceinline__ void stage_begin(unsigned long long* arrived) {{
+  if (threadIdx.x == 0) {{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(shared_address(arrived)));
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }}
 }}
-template <int BLOCK, typename T>
+__device__ __forceinline__ void copy_in(
+    void* to, const void* from, int bytes, unsigned long long* arrived) {{
+  if (threadIdx.x == 0 && bytes > 0) {{
+    const unsigned bar = shared_address(arrived);
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+                 :: "r"(bar), "r"(bytes) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+        :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(bar) : "memory");
+  }}
+}}
+__device__ __forceinline__ void stage_wait(unsigned long long* arrived) {{
+  const unsigned bar = shared_address(arrived);
+  if (threadIdx.x == 0) {{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory");
+  }}
+  __syncthreads();
+  unsigned done;
+  do {{
+    asm volatile(
+        "{{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; "
+        "selp.u32 %0, 1, 0, p;}}"
+        : "=r"(done) : "r"(bar) : "memory");
+  }} while (!done);
+}}
+// Tiles are written: from here on the copy engine may read them.
+__device__ __forceinline__ void stage_written() {{
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+}}
+__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {{
+  if (threadIdx.x == 0 && bytes > 0) {{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                 :: "l"(to), "r"(shared_address(from)), "r"(bytes) : "memory");
+  }}
+}}
+__device__ __forceinline__ void stage_end() {{
+  if (threadIdx.x == 0) {{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  }}
+}}
+#else
+__device__ __forceinline__ void stage_begin(unsigned long long*) {{}}
+__device__ __forceinline__ void copy_in(
+    void* to, const void* from, int bytes, unsigned long long*) {{
+#pragma unroll 4
+  for (int at = threadIdx.x * 16; at < bytes; at += BLOCK * 16) {{
+    const int4 piece = *reinterpret_cast<const int4*>((const char*)from + at);
+    *reinterpret_cast<int4*>((char*)to + at) = piece;
+  }}
+}}
+__device__ __forceinline__ void stage_wait(unsigned long long*) {{ __syncthreads(); }}
+__device__ __forceinline__ void stage_written() {{ __syncthreads(); }}
+__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {{
+  copy_in(to, from, bytes, nullptr);
+}}
+__device__ __forceinline__ void stage_end() {{}}
+#endif
+// Copies the elements at both ends of `count` elements, which no whole piece holds.
+template <typename T>
+__device__ __forceinline__ void copy_ends(T* to, const T* from, int count, Pieces at) {{
+  const int head = at.head / (int)sizeof(T), tail = (at.head + at.body) / (int)sizeof(T);
+  for (int k = threadIdx.x; k < head; k += BLOCK) to[k] = from[k];
+  for (int k = tail + threadIdx.x; k < count; k += BLOCK) to[k] = from[k];
+}}
+// Fills the tile from `count` elements of memory that lie side by side.
+template <typename T>
+__device__ __forceinline__ void stage_in(
+    T* tile, const T* from, int count, unsigned long long* arrived) {{
+  const Pieces at = pieces(from, count);
+  copy_in((char*)tile + at.head, (const char*)from + at.head, at.body, arrived);
+  copy_ends(tile, from, count, at);
+}}
+template <typename T>
 __device__ __forceinline__ void stage_out(T* to, const T* tile, int count) {{
-  constexpr int E = 16 / sizeof(T);
-  const bool even = whole(to);
-  const int ahead = skew(to), vectors = (ahead + count + E - 1) / E;
-#pragma unroll 4
-  for (int v = threadIdx.x; v < vectors; v += BLOCK) {{
-    const int k = v * E - ahead;
-    if (even && k >= 0 && k + E <= count) {{
-      *reinterpret_cast<int4*>(to + k) = reinterpret_cast<const int4*>(tile)[v];
-    }} else {{
+  const Pieces at = pieces(to, count);
+  copy_out((char*)to + at.head, (const char*)tile + at.head, at.body);
+  copy_ends(to, tile, count, at);
+}}
+// Lanes with whole vectors at any place: they start with different elements, as the same ones of
+// 8 lanes (of 4 bytes) are in the same bank.
+template <typename T> __device__ __forceinline__ int turn() {{
+  return TURNED ? (int)(threadIdx.x * sizeof(T) / 32) & 3 : 0;
+}}
+template <typename T>
+__device__ __forceinline__ Vec<T, {LANES}> turned(const Vec<T, {LANES}>& v, int by) {{
+  Vec<T, {LANES}> a, b;
 #pragma unroll
-      for (int e = 0; e < E; ++e) {{
-        if (k + e >= 0 && k + e < count) to[k + e] = tile[v * E + e];
-      }}
-    }}
-  }}
+  for (int w = 0; w < {LANES}; ++w) a.at[w] = by & 1 ? v.at[(w + 1) % {LANES}] : v.at[w];
+#pragma unroll
+  for (int w = 0; w < {LANES}; ++w) b.at[w] = by & 2 ? a.at[(w + 2) % {LANES}] : a.at[w];
+  return b;
 }}
 template <typename T>
 __device__ __forceinline__ void shared_piece(Vec<T, {LANES}>& to, const T* from, int left) {{
+  if (ALIGNED) {{
+    if (left > 0) {{
+      load(to, from, true);
+    }} else {{
 #pragma unroll
-  for (int w = 0; w < {LANES}; ++w) to.at[w] = w < left ? from[w] : T{{}};
+      for (int w = 0; w < {LANES}; ++w) to.at[w] = T{{}};
+    }}
+  }} else {{
+    const int by = turn<T>();
+    Vec<T, {LANES}> got;
+    if (left >= {LANES}) {{
+#pragma unroll
+      for (int w = 0; w < {LANES}; ++w) got.at[w] = from[(w + by) % {LANES}];
+    }} else {{
+#pragma unroll
+      for (int w = 0; w < {LANES}; ++w) {{
+        const int k = (w + by) % {LANES};
+        got.at[w] = k < left ? from[k] : T{{}};
+      }}
+    }}
+    to = turned(got, {LANES} - by);
+  }}
 }}
 template <typename T>
 __device__ __forceinline__ void shared_put(T* to, const Vec<T, {LANES}>& from, int left) {{
+  if (ALIGNED) {{
+    if (left > 0) store(to, from, true);
+  }} else {{
+    const int by = turn<T>();
+    const Vec<T, {LANES}> given = turned(from, by);
+    if (left >= {LANES}) {{
 #pragma unroll
-  for (int w = 0; w < {LANES}; ++w) {{
-    if (w < left) to[w] = from.at[w];
+      for (int w = 0; w < {LANES}; ++w) to[(w + by) % {LANES}] = given.at[w];
+    }} else {{
+#pragma unroll
+      for (int w = 0; w < {LANES}; ++w) {{
+        const int k = (w + by) % {LANES};
+        if (k < left) to[k] = given.at[w];
+      }}
+    }}
   }}
 }}
 """
@@ -86,71 +216,102 @@ class Tiles:
     Attributes
     ----------
     inputs : tuple of int
-        Slots of the contiguous inputs.
-    outputs : int
-        How many of the outputs.
-    capacity : int
-        Elements of each.
+        Slots of the contiguous inputs, a tile each.
+    outputs : tuple of (int or None)
+        For each output the slot whose place it takes; None for a tile of its own.
+    rows : int
+        Rows of a tile.
     """
 
     inputs: tuple[int, ...]
-    outputs: int
-    capacity: int
+    outputs: tuple[int | None, ...]
+    rows: int
 
-    def bytes(self, stage: Stage) -> int:
-        """Return the bytes of shared memory; outputs take the place of inputs."""
-        read = sum(self._size(stage.inputs[s].dtype) for s in self.inputs)
-        written = sum(self._size(o.dtype) for o in stage.outputs[: self.outputs])
-        return max(read, written)
+    @classmethod
+    def of(cls, stage: Stage, linear: tuple[int, ...], rows: int) -> Tiles:
+        """Return the tiles of these inputs and of all outputs with an element for each."""
+        free = list(linear)
+        places: list[int | None] = []
+        for output in stage.outputs[: stage.element_outputs]:
+            size = np.dtype(output.dtype).itemsize
+            same = (s for s in free if np.dtype(stage.inputs[s].dtype).itemsize == size)
+            place = next(same, None)
+            places.append(place)
+            if place is not None:
+                free.remove(place)
+        return cls(linear, tuple(places), rows)
 
-    def _size(self, dtype: str) -> int:
-        itemsize = np.dtype(dtype).itemsize
-        return (self.capacity * itemsize + 15) // 16 * 16 + 32
-
-    def _places(self, dtypes: Sequence[str]) -> list[int]:
-        sizes = [0, *(self._size(name) for name in dtypes)]
-        return [sum(sizes[: at + 1]) for at in range(len(dtypes))]
-
-    def load(self, stage: Stage, each: int, local: str, block: int) -> str:
-        """Fill the tiles; `t<slot>` is then the first element of this thread's row."""
-        dtypes = [stage.inputs[s].dtype for s in self.inputs]
-        lines = [
-            f"  __shared__ __align__(16) unsigned char room[{self.bytes(stage)}];\n",
-            f"  const long long first = (long long)blockIdx.x * {each};\n",
-            f"  const int here = (int)(s.rows - first < {each} ? s.rows - first : {each});\n",
+    def _apart(self, stage: Stage) -> list[tuple[str, str]]:
+        """Return (name, dtype) of every tile."""
+        own = [at for at, place in enumerate(self.outputs) if place is None]
+        return [(f"x{s}", stage.inputs[s].dtype) for s in self.inputs] + [
+            (f"y{at}", stage.outputs[at].dtype) for at in own
         ]
-        for slot, dtype, place in zip(self.inputs, dtypes, self._places(dtypes), strict=True):
+
+    def bytes(self, stage: Stage, length: int) -> int:
+        """Return the bytes of shared memory for rows of `length` elements."""
+        count = self.rows * length
+        sizes = (np.dtype(dtype).itemsize for _, dtype in self._apart(stage))
+        return sum((count * size + 15) // 16 * 16 + 16 for size in sizes)
+
+    def begin(self, stage: Stage) -> str:
+        """Fill the tiles; `in_x<slot>` and `in_y<at>` are then their first elements."""
+        lines = [
+            "  __shared__ unsigned long long arrived;\n",
+            f"  const long long first = (long long)blockIdx.x * {self.rows};\n",
+            f"  const int here = (int)(s.rows - first < {self.rows} ? s.rows - first : "
+            f"{self.rows});\n",
+            "  unsigned char* place = room;\n",
+            "  stage_begin(&arrived);\n",
+        ]
+        for name, dtype in self._apart(stage):
             cpp = DTYPES[dtype].cpp
-            source = f"s.x{slot} + first * s.length"
-            tile = f"reinterpret_cast<{cpp}*>(room + {place})"
-            lines.append(f"  stage_in<{block}>({tile}, {source}, here * length);\n")
-            lines.append(f"  const {cpp}* const t{slot} = {tile} + skew({source}) + {local};\n")
-        lines.append("  __syncthreads();\n")
+            lines += [
+                f"  {cpp}* const in_{name} = reinterpret_cast<{cpp}*>(\n"
+                f"      place + skew(s.{name} + first * s.length));\n",
+                f"  place += tile_bytes<{cpp}>({self.rows} * length);\n",
+            ]
+        lines += [
+            f"  stage_in(in_x{slot}, s.x{slot} + first * s.length, here * length, &arrived);\n"
+            for slot in self.inputs
+        ]
+        for at, place in enumerate(self.outputs):
+            if place is not None:
+                cpp = DTYPES[stage.outputs[at].dtype].cpp
+                lines += [
+                    f"  {cpp}* const in_y{at} = reinterpret_cast<{cpp}*>(in_x{place});\n",
+                    f"  const bool same{at} = skew(s.y{at} + first * s.length) ==\n"
+                    f"      skew(s.x{place} + first * s.length);\n",
+                ]
+        return "".join([*lines, "  stage_wait(&arrived);\n"])
+
+    def row(self, stage: Stage, mine: str) -> str:
+        """Name the first elements of this thread's row, number `mine` of the tile."""
+        lines = []
+        for slot in self.inputs:
+            cpp = DTYPES[stage.inputs[slot].dtype].cpp
+            lines.append(f"  const {cpp}* const t{slot} = in_x{slot} + {mine} * length;\n")
+        for at in range(len(self.outputs)):
+            cpp = DTYPES[stage.outputs[at].dtype].cpp
+            lines.append(f"  {cpp}* const u{at} = in_y{at} + {mine} * length;\n")
         return "".join(lines)
 
-    def outputs_begin(self, stage: Stage, local: str) -> str:
-        """Make room for the outputs; `u<at>` is the first element of this thread's row."""
+    def put(self, at: int) -> str:
+        """Write elements `j` and on of output `at`, of which `left` are there."""
+        staged = f"shared_put(u{at} + j, o{at}, left);\n"
+        if self.outputs[at] is None:
+            return f"    {staged}"
+        plain = f"put(s.y{at} + row * s.length + j, o{at}, left);\n"
+        return f"    if (same{at}) {staged}    else {plain}"
+
+    def end(self) -> str:
+        """Write the outputs to memory."""
         if not self.outputs:
             return ""
-        dtypes = [o.dtype for o in stage.outputs[: self.outputs]]
-        lines = ["  __syncthreads();\n"]
-        for at, (dtype, place) in enumerate(zip(dtypes, self._places(dtypes), strict=True)):
-            cpp = DTYPES[dtype].cpp
+        lines = ["  stage_written();\n"]
+        for at, place in enumerate(self.outputs):
+            asked = "" if place is None else f"if (same{at}) "
             lines.append(
-                f"  {cpp}* const u{at} = reinterpret_cast<{cpp}*>(room + {place}) +\n"
-                f"      skew(s.y{at} + first * s.length) + {local};\n"
+                f"  {asked}stage_out(s.y{at} + first * s.length, in_y{at}, here * length);\n"
             )
-        return "".join(lines)
-
-    def outputs_end(self, stage: Stage, block: int) -> str:
-        """Write the outputs."""
-        if not self.outputs:
-            return ""
-        dtypes = [o.dtype for o in stage.outputs[: self.outputs]]
-        lines = ["  __syncthreads();\n"]
-        for at, (dtype, place) in enumerate(zip(dtypes, self._places(dtypes), strict=True)):
-            cpp = DTYPES[dtype].cpp
-            tile = f"reinterpret_cast<const {cpp}*>(room + {place})"
-            target = f"s.y{at} + first * s.length"
-            lines.append(f"  stage_out<{block}>({target}, {tile}, here * length);\n")
-        return "".join(lines)
+        return "".join([*lines, "  stage_end();\n"])

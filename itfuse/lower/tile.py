@@ -196,6 +196,8 @@ class TileKernel:
         Stage -> bytes of memory that a launch needs, all zero; a further member is their address.
     numbers : callable, optional
         Stage -> values of the members behind that.
+    shared : callable, optional
+        Stage -> bytes of shared memory that a launch asks for.
     """
 
     symbol: str
@@ -210,6 +212,7 @@ class TileKernel:
     counters: Callable[[Stage], int] | None = None
     zeroed: Callable[[Stage], int] | None = None
     numbers: Callable[[Stage], tuple[int, ...]] | None = None
+    shared: Callable[[Stage], int] | None = None
 
     def __post_init__(self) -> None:
         if self.state.size > MOST_BYTES:

@@ -29,10 +29,12 @@ from itfuse.lower.rows import (
     row_state,
     value,
 )
-from itfuse.lower.staged import SHARED
 from itfuse.lower.tile import Needs, TileKernel, access
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS, WARP, leaf
 from itfuse.plan.stages import Stage, fields
+
+SHARED = 47 << 10
+"""Bytes of shared memory for parts; every device gives a block 48 KiB without asking."""
 
 _BYTES = 16
 """Bytes of accumulators for one element of each of a thread's columns: more would not fit."""
@@ -358,6 +360,15 @@ def _quad(stage: Stage, aligned: bool) -> str:
         if kinds[s] == "step"
     )
     stores = [f"b.r{at} = {{value}};" for at in range(len(fields(stage.combine)))]
+    one = "".join([
+        loads,
+        "#pragma unroll\n        for (int v = 0; v < V; ++v) {\n",
+        "          Item0 b;\n",
+        values,
+        element_text(stage.element, stores, "          "),
+        "          lane_of[w].at[v] = combine(lane_of[w].at[v], b);\n",
+        "        }\n",
+    ])  # fmt: skip
     return "".join([
         f"struct Column {{\n{members or '  char none;' + chr(10)}}};\n",
         "__device__ __forceinline__ Column column_of(const State& s, long long column) {\n",
@@ -366,22 +377,28 @@ def _quad(stage: Stage, aligned: bool) -> str:
         "                                    int begin, long long size, long long there) {\n",
         f"  Row lane_of[{LANES}];\n"
         f"#pragma unroll\n  for (int w = 0; w < {LANES}; ++w) lane_of[w] = nothing();\n",
-        # Two steps in flight where accumulators are small: more registers would spill.
-        f"#pragma unroll {2 if item_dtype(stage.combine).itemsize <= 4 else 1}\n"
-        f"  for (long long step = begin; step < size; step += "
-        f"{THREADS * LANES}) {{\n",
+        f"  constexpr int NEXT = {THREADS * LANES}, AHEAD = {_ahead(stage)};\n",
+        "  long long step = begin;\n"
+        "  // Nothing to ask, so that every load is on its way before the first is waited for.\n"
+        f"  for (; step + (AHEAD - 1) * NEXT + {LANES} <= size; step += AHEAD * NEXT) {{\n",
+        f"#pragma unroll\n    for (int n = 0; n < AHEAD; ++n) {{\n"
+        f"#pragma unroll\n      for (int w = 0; w < {LANES}; ++w) {{\n",
+        "        const long long position = first + step + n * NEXT + w;\n",
+        one,
+        "      }\n    }\n  }\n",
+        "#pragma unroll 1\n  for (; step < size; step += NEXT) {\n",
         f"#pragma unroll\n    for (int w = 0; w < {LANES}; ++w) {{\n",
         "      if (step + w < size) {\n",
         "        const long long position = first + step + w;\n",
-        loads,
-        "#pragma unroll\n        for (int v = 0; v < V; ++v) {\n",
-        "          Item0 b;\n",
-        values,
-        element_text(stage.element, stores, "          "),
-        "          lane_of[w].at[v] = combine(lane_of[w].at[v], b);\n",
-        "        }\n      }\n    }\n  }\n",
+        one,
+        "      }\n    }\n  }\n",
         "  return combine(combine(lane_of[0], lane_of[1]), combine(lane_of[2], lane_of[3]));\n}\n",
     ])  # fmt: skip
+
+
+def _ahead(stage: Stage) -> int:
+    """Return how many steps of four elements are loaded at once: more registers would spill."""
+    return 2 if item_dtype(stage.combine).itemsize <= 4 else 1
 
 
 def _down(stage: Stage, slot: int) -> str:

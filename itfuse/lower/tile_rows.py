@@ -1,20 +1,26 @@
 """The kernels over rows: every row on chip, walked phase by phase in the order of plan/order.py.
 
 A row belongs to some lanes of a warp, to a warp, to a block, or to a block with a leaf for each 256
-threads, by its length (`plan.order.row_class`). A thread has vectors of four elements. It keeps
-them in registers from one phase to the next where they fit, and loads them again otherwise (from
-the caches: a row was read a moment ago). Longer rows that are only reduced go leaf by leaf; where
-there are few, several blocks share one.
+threads, by its length (`plan.order.row_class`). A thread has vectors of four elements, from memory
+or by way of shared memory (`row_rules.py`, `staged.py`). It keeps them, or what came of them
+(`kept.py`), in registers from one phase to the next where they fit, and loads them again otherwise
+(from shared memory or the caches: a row was read a moment ago). Longer rows that are only reduced
+go leaf by leaf; where there are few, several blocks share one.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from itfuse.dtypes import DTYPES
 from itfuse.lower.accumulator import item_dtype
 from itfuse.lower.cpp import places, struct_text
-from itfuse.lower.row_shapes import ABREAST, DEEP, RowShape
+from itfuse.lower.divisor import DIVISOR, divisors
+from itfuse.lower.kept import Kept, keep
+from itfuse.lower.row_rules import rule
+from itfuse.lower.row_shapes import DEEP, RowShape
 from itfuse.lower.rows import (
     TAKE,
     arrays,
@@ -31,17 +37,20 @@ from itfuse.lower.rows import (
     row_state,
     start_lanes,
 )
-from itfuse.lower.staged import SHARED, STAGED, Tiles
+from itfuse.lower.staged import STAGED, Tiles
 from itfuse.lower.tile import TileKernel
 from itfuse.lower.tile_long import lower_long
-from itfuse.plan.order import LANES, LEAF, WARP, power
-from itfuse.plan.stages import Stage, fields
+from itfuse.plan.order import LANES, LEAF, THREADS, WARP, power
+from itfuse.plan.stages import Phase, Stage, fields
 
-HELD = 128
+_MEASURED = 4
+"""Bytes of an element, or of what is combined, up to which registers suffice for the rules."""
+
+HELD = 160
 """Bytes of inputs that a thread keeps in registers from phase to phase."""
 
 
-def lower_rows(stage: Stage, name: str, aligned: bool) -> TileKernel:
+def lower_rows(stage: Stage, name: str, aligned: bool, room: int) -> TileKernel:
     """Write a variant of the kernel of a `rows` stage, with symbols that start with `name`."""
     kind, count = stage.size_class
     assert isinstance(count, int)
@@ -49,46 +58,85 @@ def lower_rows(stage: Stage, name: str, aligned: bool) -> TileKernel:
         return lower_long(stage, name, aligned)
     state = row_state(stage)
     symbol = f"{name}_rows"
-    shape = RowShape(str(kind), count)
-    tiles = None
-    if not aligned:
-        shape, tiles = _staged(stage, shape)
+    shape, tiles = _shape(stage, str(kind), count, aligned, room)
     source = "".join([
         row_head(stage, aligned),
-        STAGED if tiles else "",
+        DIVISOR if any(divisors(phase.element) for phase in stage.phases) else "",
+        _staged_text(shape) if tiles else "",
         struct_text("State", [declaration for declaration, _ in state.fields]),
         *(shape.tree(phase, q) for q, phase in enumerate(stage.phases) if phase.combine),
         _kernel(stage, shape, symbol, tiles),
     ])  # fmt: skip
     needs = row_needs(stage, state.slots) if aligned else None
-    return TileKernel(symbol, source, state, shape.block, 0, grid=shape.grid, needs=needs)
+    shared = (lambda stage: tiles.bytes(stage, stage.length)) if tiles else None
+    return TileKernel(
+        symbol, source, state, shape.block, 0, grid=shape.grid, needs=needs, shared=shared
+    )
 
 
-def _staged(stage: Stage, shape: RowShape) -> tuple[RowShape, Tiles | None]:
-    """Return the tiles of a kernel for rows that vectors do not fit, and its shape.
+def _staged_text(shape: RowShape) -> str:
+    turned = "true" if shape.lanes > 8 else "false"
+    return f"constexpr int BLOCK = {shape.block};\nconstexpr bool TURNED = {turned};\n{STAGED}"
 
-    A thread then reads shared memory, so that it may as well have several vectors of a short row.
-    """
+
+def _shape(
+    stage: Stage, kind: str, count: int, aligned: bool, room: int
+) -> tuple[RowShape, Tiles | None]:
+    """Return how threads share rows, and the tiles if rows go through shared memory."""
+    how = rule(kind, count, aligned=aligned, writes=stage.element_outputs > 0)
     used = sorted({slot for phase in stage.phases for slot in phase.element.slots})
-    linear = tuple(s for s in arrays(stage, used) if stage.inputs[s].layout == "linear")
-    if not linear or shape.kind in ("leaves", "walk"):
-        return shape, None
-    size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in linear)
-    outputs = stage.element_outputs
-    wished = min(8, shape.lanes) if shape.kind == "lanes" else 1
-    largest = max((item_dtype(p.combine).itemsize for p in stage.phases if p.combine), default=0)
-    while wished > 1 and wished * largest > DEEP:
-        wished //= 2
-    while True:
-        mine = RowShape("lanes", shape.lanes, wished) if shape.kind == "lanes" else shape
-        tiles = Tiles(linear, outputs, mine.block * mine.vectors * LANES)
-        # Where outputs take the inputs' place, those are in registers by then.
-        kept = not outputs or size * mine.vectors * LANES <= HELD
-        if tiles.bytes(stage) <= SHARED and kept:
-            return mine, tiles
-        if wished == 1:
-            return shape, None
-        wished //= 2
+    there = arrays(stage, used)
+    linear = tuple(s for s in there if stage.inputs[s].layout == "linear")
+    sizes = [np.dtype(stage.inputs[s].dtype).itemsize for s in there]
+    sizes += [item_dtype(phase.combine).itemsize for phase in stage.phases if phase.combine]
+    if max(sizes, default=0) > _MEASURED:
+        how = replace(how, blocks=0, rounds=1)
+    lanes = _lanes(stage, count, how.vectors) if kind == "lanes" else WARP
+    if how.staged and linear:
+        rounds, staged = how.rounds, "walk" if kind == "leaves" else kind
+        if kind == "lanes":
+            size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in linear)
+            once = how.block // lanes * count * LANES * size
+            rounds = max(1, (how.tile << 10) // max(1, once))
+        shape = RowShape(staged, count, how, lanes, rounds)
+        tiles = Tiles.of(stage, linear, shape.each)
+        if tiles.bytes(stage, _longest(kind, count)) <= room:
+            return shape, tiles
+    if kind == "lanes" and count > WARP:
+        return RowShape("warp", -(-count // WARP), how), None
+    return RowShape(kind, count, how, lanes), None
+
+
+def _again(stage: Stage) -> tuple[list[int], int]:
+    """Return the inputs that several phases load, and the bytes of an element of all of them."""
+    slots: list[int] = [slot for phase in stage.phases for slot in phase.element.slots]
+    again = [
+        s
+        for s in moving(stage, sorted(set(slots)))
+        if slots.count(s) > 1 and stage.inputs[s].kind != "iota"
+    ]
+    return again, sum(np.dtype(stage.inputs[s].dtype).itemsize for s in again)
+
+
+def _lanes(stage: Stage, count: int, most: int) -> int:
+    """Return how few lanes can share a row of `count` vectors, each with at most `most`.
+
+    The fewer, the fewer places behind the end of a row, and the fewer shuffles; but what a lane
+    keeps must fit registers.
+    """
+    item = max((item_dtype(p.combine).itemsize for p in stage.phases if p.combine), default=1)
+    _, size = _again(stage)
+    most = max(1, min(most, HELD // max(1, size * LANES), DEEP // item))
+    lanes = 1
+    while lanes < WARP and -(-count // lanes) > (most if lanes > 1 else min(most, 4)):
+        lanes *= 2
+    return lanes
+
+
+def _longest(kind: str, count: int) -> int:
+    """Return the elements of the longest row of a class."""
+    vectors = {"lanes": count, "warp": count * WARP, "block": count * THREADS}
+    return vectors[kind] * LANES if kind in vectors else count * LEAF
 
 
 def _kernel(stage: Stage, shape: RowShape, symbol: str, tiles: Tiles | None) -> str:
@@ -97,24 +145,26 @@ def _kernel(stage: Stage, shape: RowShape, symbol: str, tiles: Tiles | None) -> 
     every = sorted({*used, *(s for p in phases if p.finish for s in p.finish.slots)})
     moved = moving(stage, used)
     readers = {s: [q for q, p in enumerate(phases) if s in p.element.slots] for s in moved}
-    again = [s for s in moved if len(readers[s]) > 1 and stage.inputs[s].kind != "iota"]
-    size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in again)
+    again, size = _again(stage)
     fits = size * shape.vectors * LANES <= HELD and shape.kind != "walk"
     held = again if fits else []
-    if tiles and tiles.outputs:
-        held = sorted({*held, *tiles.inputs})
-    local = f"threadIdx.x / {shape.lanes} * length" if shape.apart else "0"
+    phases, kept = keep(phases, held)
+    walks = _Walks(stage, shape, tiles, phases, held, kept)
     lines = [
         f'extern "C" __global__ void __launch_bounds__({shape.bounds})\n',
         f"{symbol}(const State s) {{\n",
         f"  constexpr int N = {shape.vectors};  // vectors of a thread\n",
         "  const int length = (int)s.length;\n",
+        tiles.begin(stage) if tiles else "",
+        f"#pragma unroll 1\n  for (int round = 0; round < {shape.rounds}; ++round) {{\n"
+        if shape.rounds > 1 else "",
         shape.mine,
         row_indices(stage),
         bases(stage, every),
-        tiles.load(stage, shape.each, local, shape.block) if tiles else "",
-    ]
+        tiles.row(stage, shape.local) if tiles else "",
+    ]  # fmt: skip
     lines += [f"  Vec<{DTYPES[stage.inputs[s].dtype].cpp}, {LANES}> h{s}[N];\n" for s in held]
+    lines += [f"  Vec<{DTYPES[k.dtype].cpp}, {LANES}> kept{n}[N];\n" for n, k in enumerate(kept)]
     first = 0
     for q, phase in enumerate(phases):
         fresh = [s for s in held if readers[s][0] == q]
@@ -122,11 +172,7 @@ def _kernel(stage: Stage, shape: RowShape, symbol: str, tiles: Tiles | None) -> 
             lines.append("#pragma unroll\n  for (int u = 0; u < N; ++u) {\n" + shape.vector)
             lines += [_load(stage, s, f"h{s}[u]", tiles) for s in fresh]
             lines.append("  }\n")
-        if tiles and q == len(phases) - 1:
-            lines.append(tiles.outputs_begin(stage, local))
-        lines.append(_phase(stage, shape, q, held, tiles))
-        if tiles and q == len(phases) - 1:
-            lines.append(tiles.outputs_end(stage, shape.block))
+        lines.append(_phase(walks, q))
         lines.append(finish_text(stage, phase, first, f"a{q}"))
         first += len(phase.finish.results) if phase.finish else 0
     lead = "lane == 0" if shape.apart else "threadIdx.x == 0"
@@ -136,6 +182,9 @@ def _kernel(stage: Stage, shape: RowShape, symbol: str, tiles: Tiles | None) -> 
         for at, value in enumerate(stage.written):
             lines.append(f"    s.y{count + at}[row] = q{value};\n")
         lines.append("  }\n")
+    if shape.rounds > 1:
+        lines.append("  }\n" if shape.apart else "  __syncthreads();  // shared values\n  }\n")
+    lines.append(tiles.end() if tiles else "")
     lines.append("}\n")
     return "".join(lines)
 
@@ -146,11 +195,52 @@ def _load(stage: Stage, slot: int, to: str, tiles: Tiles | None) -> str:
     return load_piece(stage, slot, to, "j", "left")
 
 
-def _phase(stage: Stage, shape: RowShape, q: int, held: list[int], tiles: Tiles | None) -> str:
+@dataclass(frozen=True)
+class _Walks:
+    """What the walks of a kernel share.
+
+    Attributes
+    ----------
+    stage, shape, tiles
+        As the kernel has them.
+    phases : tuple of Phase
+        The stage's, with `kept` for what they take from registers.
+    held : list of int
+        Slots that stay in registers.
+    kept : tuple of Kept
+        Values that stay there.
+    """
+
+    stage: Stage
+    shape: RowShape
+    tiles: Tiles | None
+    phases: tuple[Phase, ...]
+    held: list[int]
+    kept: tuple[Kept, ...]
+
+
+def _element(walks: _Walks, q: int, stores: list[str]) -> tuple[str, str]:
+    """Write what a walk computes of one element, and what it needs before it comes to the first."""
+    program = walks.phases[q].element
+    own = [(n, k.at) for n, k in enumerate(walks.kept) if k.phase == q]
+    if own:
+        program = replace(program, results=(*program.results, *(at for _, at in own)))
+        stores = [*stores, *(f"kept{n}[u].at[w] = {{value}};" for n, _ in own)]
+    taken = {i.slot: DTYPES[i.dtype].cpp for i in program.instrs if i.op == "kept"}
+    values = "".join(f"      const {cpp} c{n} = kept{n}[u].at[w];\n" for n, cpp in taken.items())
+    divided = divisors(program)
+    before = "".join(
+        f"  const Divisor<float> by{n} = divisor(q{n});\n" for n in sorted({*divided.values()})
+    )
+    return before, values + element_text(program, stores, divided=divided)
+
+
+def _phase(walks: _Walks, q: int) -> str:
     """Write one walk: load what is not held, compute, combine, or store."""
-    phase = stage.phases[q]
+    stage, shape, tiles, held = walks.stage, walks.shape, walks.tiles, walks.held
+    phase = walks.phases[q]
     slots = phase.element.slots
-    last = q == len(stage.phases) - 1
+    last = q == len(walks.phases) - 1
     loaded = [s for s in moving(stage, slots) if s not in held]
     cpp = {s: DTYPES[stage.inputs[s].dtype].cpp for s in arrays(stage, range(len(stage.inputs)))}
     combined = len(fields(phase.combine))
@@ -160,6 +250,7 @@ def _phase(stage: Stage, shape: RowShape, q: int, held: list[int], tiles: Tiles 
     item = f"Item{q}"
     if not phase.combine and not outputs:
         return ""
+    before, element = _element(walks, q, stores)
     levels = power(shape.vectors).bit_length() - 1
     deep = shape.deep(phase, any(s in held for s in slots))
     lines = []
@@ -176,12 +267,13 @@ def _phase(stage: Stage, shape: RowShape, q: int, held: list[int], tiles: Tiles 
     walk = shape.kind == "walk"
     opening = closing = ""
     if walk:
-        opening = f"  for (int base = 0; base * {LEAF} < length; base += {ABREAST}) {{\n"
+        opening = f"  for (int base = 0; base * {LEAF} < length; base += {shape.leaves}) {{\n"
         closing = "  }\n"
         if phase.combine:
             opening = f"  __shared__ {item} leaf_of[{WARP}];\n" + opening
     body = [
         once(stage, slots),
+        before,
         _order(shape.vectors) if deep else _EACH,
         shape.vector,
         *(f"    Vec<{cpp[s]}, {LANES}> e{s};\n" + _load(stage, s, f"e{s}", tiles)
@@ -193,13 +285,13 @@ def _phase(stage: Stage, shape: RowShape, q: int, held: list[int], tiles: Tiles 
         "      const long long position = j + w;\n" if places(phase.element) else "",
         *(f"      const {cpp[s]} x{s} = {f'h{s}[u]' if s in held else f'e{s}'}.at[w];\n"
           for s in moving(stage, slots)),
-        element_text(phase.element, stores),
+        element,
         TAKE if phase.combine else "",
         "    }\n",
         combine_lanes("whole") + _DEEPER.replace("LEVELS", str(levels))
         if deep
         else combine_lanes(f"v{q}[u]") if phase.combine and shape.apart else "",
-        *(f"    shared_put(u{at} + j, o{at}, left);\n" if tiles
+        *(tiles.put(at) if tiles
           else f"    put(s.y{at} + row * s.length + j, o{at}, left);\n"
           for at in range(len(outputs))),
         "  }\n",

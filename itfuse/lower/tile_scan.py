@@ -1,9 +1,9 @@
 """The scan kernel: one launch, in the order of plan/order.py.
 
-A block takes one tile. Its threads load and store elements side by side; in between each warp
-turns its part in shared memory, so that a thread has `SCAN_EACH` consecutive ones. Short rows share
-a tile. Of a row of several tiles each block looks back at what the tiles before it have told
-(lower/look_back.py); tiles are handed out in the order in which blocks start.
+A block takes one tile, and a thread a vector of each chunk of its warp's part, which stays in
+registers from the load to the store. Short rows share a tile. Of a row of several tiles each block
+looks back at what the tiles before it have told (lower/look_back.py); tiles are handed out in the
+order in which blocks start.
 """
 
 from __future__ import annotations
@@ -11,12 +11,27 @@ from __future__ import annotations
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.accumulator import item_functions, item_struct, shuffle
-from itfuse.lower.cpp import comment, index_text, load_text, prelude, struct_text, value_dtypes
+from itfuse.lower.accumulator import item_dtype, item_functions, item_struct, shuffle
+from itfuse.lower.cpp import (
+    comment,
+    index_text,
+    load_text,
+    places,
+    prelude,
+    struct_text,
+    value_dtypes,
+)
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.look_back import BITS, LEVELS, TREE, nodes
-from itfuse.lower.tile import TileKernel, program_text, stored_element
-from itfuse.plan.order import SCAN_EACH, SCAN_TILE, THREADS, WARP, scan_class
+from itfuse.lower.tile import (
+    TileKernel,
+    access,
+    by_layout,
+    fixed_values,
+    program_text,
+    stored_element,
+)
+from itfuse.plan.order import SCAN_CHUNKS, SCAN_EACH, SCAN_TILE, THREADS, WARP, scan_class
 from itfuse.plan.stages import Stage, fields
 
 _WARPS = THREADS // WARP
@@ -33,11 +48,12 @@ def lower_scan(stage: Stage, name: str) -> TileKernel:
     used = value_dtypes(stage)
     source = "".join([
         prelude(stage),
+        access(aligned=False),
         TREE,
         struct_text("State", [declaration for declaration, _ in state.fields]),
         shuffle("from_lane", "__shfl_down_sync", "distance", used),
         shuffle("from_before", "__shfl_up_sync", "distance", used),
-        shuffle("from_first", "__shfl_sync", "lane", used),
+        shuffle("from_lane_of", "__shfl_sync", "lane", used),
         item_struct(stage.combine),
         item_functions(stage.combine, fresh=False),
         _told(stage),
@@ -93,7 +109,8 @@ def _told(stage: Stage) -> str:
         take += f"  memcpy(&a.{name}, piece + {at}, sizeof(a.{name}));\n"
         at += count
     every = range(len(fields(stage.combine)))
-    first = "".join(f"  r.r{k} = from_first(a.r{k}, 0);\n" for k in every)
+    first = "".join(f"  r.r{k} = from_lane_of(a.r{k}, 0);\n" for k in every)
+    last = "".join(f"  r.r{k} = from_lane_of(a.r{k}, 31);\n" for k in every)
     before = "".join(f"  r.r{k} = from_before(a.r{k}, distance);\n" for k in every)
     return (
         f"constexpr int WORDS = {at};  // of an item, 32 bits each\n"
@@ -101,13 +118,15 @@ def _told(stage: Stage) -> str:
         f"  Item r = a;\n{before}  return r;\n}}\n"
         "__device__ __forceinline__ Item from_first(const Item& a) {\n"
         f"  Item r = a;\n{first}  return r;\n}}\n"
+        "__device__ __forceinline__ Item from_last(const Item& a) {\n"
+        f"  Item r = a;\n{last}  return r;\n}}\n"
         "__device__ __forceinline__ void tell(Word* to, const Item& a) {\n"
         f"  unsigned piece[WORDS] = {{}};\n{give}"
         "#pragma unroll\n  for (int w = 0; w < WORDS; ++w) publish(to + w, piece[w]);\n}\n"
-        "__device__ __forceinline__ Item told(const Word* from) {\n"
+        "__device__ __forceinline__ Item told(const Word* from, const Word (&seen)[WORDS]) {\n"
         "  unsigned piece[WORDS];\n"
         "#pragma unroll\n  for (int w = 0; w < WORDS; ++w) {\n"
-        "    Word word = relaxed_load(from + w);\n"
+        "    Word word = seen[w];\n"
         "    while (!(word & KNOWN)) word = relaxed_load(from + w);\n"
         "    piece[w] = (unsigned)word;\n  }\n"
         f"  Item a;\n{take}  return a;\n}}\n"
@@ -116,23 +135,45 @@ def _told(stage: Stage) -> str:
 
 _LOOK_BACK = f"""\
 // What all tiles of a row before this one give, by one warp; there is one at least. `own` is the
-// total of this one. The last of 32 children tells their total as soon as it is known.
+// total of this one. All levels are asked before the first is waited for. The last of 32 children
+// tells their total as soon as it is known. Places are computed again rather than kept: the threads
+// keep their elements meanwhile.
 __device__ __forceinline__ Item look_back(Word* tree, unsigned tiles, unsigned tile, Item own) {{
   const unsigned lane = threadIdx.x % 32;
+  const auto place = [&](int k) {{  // among its siblings
+    return k < {LEVELS - 1} ? (tile >> {BITS} * k) % 32 : tile >> {BITS} * k;
+  }};
+  const auto node = [&](int k, unsigned at) {{  // child `at` beside this tile's node of level k
+    unsigned start = (tile >> {BITS} * k) - place(k) + at;
+#pragma unroll
+    for (int below = 0; below < k; ++below) start += (tiles >> {BITS} * below) + 1;
+    return tree + (Word)start * WORDS;
+  }};
+  Word seen[{LEVELS}][WORDS];
+#pragma unroll
+  for (int k = 0; k < {LEVELS}; ++k) {{
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w) {{
+      seen[k][w] = lane < place(k) ? relaxed_load(node(k, lane) + w) : 0;
+    }}
+  }}
   Item before = own, total = own;
   bool some = false, last = true;  // whether this tile is the last below its node
 #pragma unroll
   for (int k = 0; k < {LEVELS}; ++k) {{
-    const unsigned number = tile >> {BITS} * k;
-    const unsigned place = k < {LEVELS - 1} ? number % 32 : number;  // among its siblings
-    const Word* const siblings = tree + (Word)(number - place) * WORDS;
-    tree += (Word)((tiles >> {BITS} * k) + 1) * WORDS;
-    if (place != 0) {{
+    if (place(k) != 0) {{
       Item sum = own;
-      for (unsigned from = 0; from < place; from += 32) {{  // once, below the last level
-        const unsigned count = place - from < 32 ? place - from : 32;
+      for (unsigned from = 0; from < place(k); from += 32) {{  // once, below the last level
+        const unsigned count = place(k) - from < 32 ? place(k) - from : 32;
         Item one = own;
-        if (lane < count) one = told(siblings + (Word)(from + lane) * WORDS);
+        if (lane < count) {{
+          const Word* const there = node(k, from + lane);
+          if (from != 0) {{
+#pragma unroll
+            for (int w = 0; w < WORDS; ++w) seen[k][w] = relaxed_load(there + w);
+          }}
+          one = told(there, seen[k]);
+        }}
 #pragma unroll
         for (int apart = 1; apart < 32; apart *= 2) {{
           const Item other = from_lane(one, apart);
@@ -145,10 +186,8 @@ __device__ __forceinline__ Item look_back(Word* tree, unsigned tiles, unsigned t
       some = true;
       total = combine(sum, total);
     }}
-    last = last && place == 31;
-    if (k < {LEVELS - 1} && last && lane == 0) {{
-      tell(tree + (Word)(tile >> {BITS} * (k + 1)) * WORDS, total);
-    }}
+    last = last && place(k) == 31;
+    if (k < {LEVELS - 1} && last && lane == 0) tell(node(k + 1, place(k + 1)), total);
   }}
   return before;
 }}
@@ -180,35 +219,122 @@ def _finish(stage: Stage, state: StateLayout) -> str:
     )
 
 
+def _linear(stage: Stage, slots: tuple[int, ...]) -> list[int] | None:
+    """Return the inputs that vectors can be loaded of, or None if there are others with places."""
+    linear = by_layout(stage, slots, "linear")
+    moved = [s for s in slots if stage.inputs[s].layout != "fixed"]
+    moved = [s for s in moved if stage.inputs[s].kind != "scalar"]
+    return linear if len(moved) == len(linear) else None
+
+
+def _vectors(stage: Stage) -> bool:
+    """Whether everything lies in vectors, in the direction of the scan."""
+    assert stage.finish is not None and stage.how is not None
+    programs = (stage.element, stage.finish)
+    known = all(_linear(stage, program.slots) is not None for program in programs)
+    turned = stage.how.options[2] or any(output.strides for output in stage.outputs)
+    return known and not turned and not any(places(program) for program in programs)
+
+
+def _values(stage: Stage, slots: tuple[int, ...], begin: str) -> tuple[str, str]:
+    """Write vectors loaded at `begin`, and element `w` of each."""
+    loads = values = ""
+    for slot in _linear(stage, slots) or ():
+        cpp = DTYPES[stage.inputs[slot].dtype].cpp
+        loads += (
+            f"      Vec<{cpp}, EACH> e{slot};\n      load(e{slot}, s.x{slot} + {begin}, true);\n"
+        )
+        values += f"        const {cpp} x{slot} = e{slot}.at[w];\n"
+    return loads, values
+
+
+def _load(stage: Stage) -> str:
+    """Write how a thread gets its elements: a vector of each chunk of its warp's part."""
+    text = (
+        "#pragma unroll\n    for (int k = 0; k < MINE; ++k) {\n"
+        "      const long long i = place(slot_of(k));\n"
+        "      v[k] = i >= 0 ? one(s, i) : identity();\n    }\n"
+    )
+    if not _vectors(stage):
+        return f"  {{\n{text}  }}\n"
+    loads, values = _values(stage, stage.element.slots, "flat + slot_of(c * EACH)")
+    return "".join([
+        "  if (even) {  // every load is on its way before the first is waited for\n",
+        fixed_values(stage, stage.element.slots),
+        "#pragma unroll\n    for (int c = 0; c < CHUNKS; ++c) {\n",
+        loads,
+        "#pragma unroll\n      for (int w = 0; w < EACH; ++w) {\n        Item item;\n",
+        values,
+        program_text(stage.element, "item.r{at} = {value};", "        "),
+        "        v[c * EACH + w] = item;\n      }\n    }\n  } else {\n",
+        text,
+        "  }\n",
+    ])  # fmt: skip
+
+
+def _store(stage: Stage) -> str:
+    """Write what becomes of the scan's values."""
+    assert stage.finish is not None
+    text = (
+        "#pragma unroll\n    for (int k = 0; k < MINE; ++k) {\n"
+        "      const long long i = place(slot_of(k));\n"
+        "      if (i >= 0) finish(s, i, v[k]);\n    }\n"
+    )
+    if not _vectors(stage):
+        return f"  {{\n{text}  }}\n"
+    loads, values = _values(stage, stage.finish.slots, "begin_of")
+    written = list(enumerate(DTYPES[output.dtype].cpp for output in stage.outputs))
+    return "".join([
+        "  if (even) {\n",
+        fixed_values(stage, stage.finish.slots),
+        "#pragma unroll\n    for (int c = 0; c < CHUNKS; ++c) {\n",
+        "      const long long begin_of = flat + slot_of(c * EACH);\n",
+        loads,
+        *(f"      Vec<{cpp}, EACH> o{at};\n" for at, cpp in written),
+        "#pragma unroll\n      for (int w = 0; w < EACH; ++w) {\n",
+        "        const Item& a = v[c * EACH + w];\n",
+        values,
+        program_text(stage.finish, [f"o{at}.at[w] = {{value}};" for at, _ in written], "        "),
+        "      }\n",
+        *(f"      store(s.y{at} + begin_of, o{at}, true);\n" for at, _ in written),
+        "    }\n  } else {\n",
+        text,
+        "  }\n",
+    ])  # fmt: skip
+
+
+def _blocks(stage: Stage) -> int:
+    """Return how many blocks of a multiprocessor to leave registers for: more would spill.
+
+    Blocks wait for each other, so that the bytes on their way are those of all of them.
+    """
+    assert stage.finish is not None
+    size = item_dtype(stage.combine).itemsize
+    plain = all(not instr.args for instr in stage.finish.instrs)
+    if size <= 4:
+        return 3 if plain else 2
+    return 2 if size <= 8 and _vectors(stage) else 1
+
+
+def _even(stage: Stage, several: bool) -> str:
+    """Write whether the tile is full and all of its vectors are aligned."""
+    if not _vectors(stage):
+        return ""
+    assert stage.finish is not None
+    slots = sorted({*stage.element.slots, *stage.finish.slots})
+    named = [(f"x{s}", stage.inputs[s].dtype) for s in by_layout(stage, slots, "linear")]
+    named += [(f"y{at}", output.dtype) for at, output in enumerate(stage.outputs)]
+    asked = "".join(
+        f" &&\n      is_aligned<{DTYPES[dtype].cpp}, EACH>(s.{name} + flat)"
+        for name, dtype in named
+    )
+    return f"{_FULL if several else _FULL_ROWS}  const bool even = full{asked};\n"
+
+
 def _kernel(stage: Stage, symbol: str) -> str:
     assert stage.how is not None
     _, exclusive, reverse = stage.how.options
     span, several = scan_class(stage.length)
-    members: list[tuple[str, str]] = []  # what travels through shared memory
-    for at, (name, _) in enumerate(fields(stage.combine)):
-        part = DTYPES[name].part
-        if part:
-            members += [(f"r{at}.re", DTYPES[part].cpp), (f"r{at}.im", DTYPES[part].cpp)]
-        else:
-            members.append((f"r{at}", DTYPES[name].cpp))
-    wide = any(np.dtype(name).itemsize > 4 for name, _ in fields(stage.combine))
-    word = "unsigned long long" if wide else "unsigned"
-
-    def turned(to_thread: bool) -> str:
-        side, own = "k * 32 + lane", "lane * EACH + k"
-        first, then = (side, own) if to_thread else (own, side)
-        text = ""
-        for member, cpp in members:
-            text += (
-                f"  {{\n  {cpp}* const room = reinterpret_cast<{cpp}*>(turn[warp]);\n"
-                "#pragma unroll\n"
-                f"  for (int k = 0; k < EACH; ++k) room[padded({first})] = v[k].{member};\n"
-                "  __syncwarp();\n#pragma unroll\n"
-                f"  for (int k = 0; k < EACH; ++k) v[k].{member} = room[padded({then})];\n"
-                "  __syncwarp();\n  }\n"
-            )
-        return text
-
     place = "s.length - 1 - col" if reverse else "col"
     long_place = (
         "    const long long col = begin + slot;\n"
@@ -218,34 +344,45 @@ def _kernel(stage: Stage, symbol: str) -> str:
         "    const long long row = base + slot / SPAN;\n    const long long col = slot % SPAN;\n"
         f"    return col < s.length && row * s.length < s.n ? row * s.length + {place} : -1;\n"
     )
-    head = _TAKE if several else _BASE
     return "".join([
-        "__device__ __forceinline__ int padded(int k) { return k + k / 16; }\n",
-        f'extern "C" __global__ void __launch_bounds__({THREADS}) {symbol}(const State s) {{\n',
-        f"  constexpr int EACH = {SCAN_EACH}, PART = 32 * EACH, WARPS = {_WARPS};\n",
+        f'extern "C" __global__ void __launch_bounds__({THREADS}, {_blocks(stage)}) '
+        f"{symbol}(const State s) {{\n",
+        f"  constexpr int EACH = {SCAN_EACH}, CHUNKS = {SCAN_CHUNKS}, MINE = EACH * CHUNKS;\n",
+        f"  constexpr int CHUNK = 32 * EACH, PART = CHUNK * CHUNKS, WARPS = {_WARPS};\n",
         f"  constexpr int TILE = WARPS * PART, SPAN = {span};  // places that a row takes\n",
-        "  constexpr int LANES = SPAN >= PART ? 32 : SPAN >= EACH ? SPAN / EACH : 1;\n",
+        "  constexpr int LANES = SPAN >= CHUNK ? 32 : SPAN >= EACH ? SPAN / EACH : 1;\n",
+        "  constexpr int ROW = SPAN >= PART ? CHUNKS : SPAN >= CHUNK ? SPAN / CHUNK : 1;\n",
         "  constexpr int TOGETHER = SPAN >= PART ? SPAN / PART : 1;  // warps of a row\n",
-        f"  __shared__ {word} turn[WARPS][PART + PART / 16];\n",
         "  __shared__ Item sums[WARPS], offset;\n" if several
         else "  __shared__ Item sums[WARPS];\n",
         "  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;\n",
-        head,
+        _TAKE if several else _BASE,
+        "  const auto slot_of = [&](int k) {\n"
+        "    return warp * PART + k / EACH * CHUNK + lane * EACH + k % EACH;\n  };\n",
         "  const auto place = [&](int slot) -> long long {\n",
         long_place if several else short_place,
-        "  };\n  Item v[EACH];\n#pragma unroll\n  for (int k = 0; k < EACH; ++k) {\n",
-        "    const long long i = place(warp * PART + k * 32 + lane);\n",
-        "    v[k] = i >= 0 ? one(s, i) : identity();\n  }\n",
-        turned(True),
+        "  };\n",
+        _even(stage, several),
+        "  Item v[MINE];\n",
+        _load(stage),
         _INSIDE,
         _BEFORE if several else "",
+        _START,
         _EXCLUSIVE if exclusive else _INCLUSIVE,
-        turned(False),
-        "#pragma unroll\n  for (int k = 0; k < EACH; ++k) {\n",
-        "    const long long i = place(warp * PART + k * 32 + lane);\n",
-        "    if (i >= 0) finish(s, i, v[k]);\n  }\n}\n",
+        _store(stage),
+        "}\n",
     ])  # fmt: skip
 
+
+_FULL = """\
+  const bool full = begin + TILE <= s.length;
+  const long long flat = row * s.length + begin;
+"""
+
+_FULL_ROWS = """\
+  const long long flat = base * SPAN;
+  const bool full = s.length == SPAN && flat + TILE <= s.n;
+"""
 
 _BASE = "  const long long base = (long long)blockIdx.x * (TILE / SPAN);\n"
 
@@ -261,32 +398,37 @@ _TAKE = """\
 
 _INSIDE = """\
 #pragma unroll
-  for (int k = 1; k < EACH; ++k) {
-    if (k % SPAN != 0) v[k] = combine(v[k - 1], v[k]);
+  for (int k = 1; k < MINE; ++k) {
+    if (k % EACH != 0 && k % EACH % SPAN != 0) v[k] = combine(v[k - 1], v[k]);
   }
-  // What comes before this thread, if anything `has`: lanes, then warps.
-  Item total = v[EACH - 1];
+  // What comes before each vector in this warp's part: of a chunk, then of the chunks before.
+  const bool lanes_before = lane % LANES > 0;
+  Item pre[CHUNKS], run = identity();
 #pragma unroll
-  for (int apart = 1; apart < LANES; apart *= 2) {
-    const Item other = from_before(total, apart);
-    if (lane % LANES >= apart) total = combine(other, total);
+  for (int c = 0; c < CHUNKS; ++c) {
+    Item total = v[c * EACH + EACH - 1];
+#pragma unroll
+    for (int apart = 1; apart < LANES; apart *= 2) {
+      const Item other = from_before(total, apart);
+      if (lane % LANES >= apart) total = combine(other, total);
+    }
+    pre[c] = LANES > 1 ? from_before(total, 1) : total;
+    if (SPAN >= CHUNK) {
+      const Item whole = from_last(total);
+      if (c % ROW != 0) pre[c] = lanes_before ? combine(run, pre[c]) : run;
+      run = c % ROW != 0 ? combine(run, whole) : whole;
+    }
   }
-  bool has = lane % LANES > 0;
-  Item pre = has ? total : identity();
-  if (LANES > 1) {
-    const Item other = from_before(total, 1);
-    if (has) pre = other;
-  }
+  // What comes before the part, if anything `has`.
+  Item before = identity();
+  bool has = false;
   if (TOGETHER > 1) {
-    if (lane == 31) sums[warp] = total;
+    if (lane == 0) sums[warp] = run;
     __syncthreads();
     const int first = warp / TOGETHER * TOGETHER;
-    if (warp > first) {
-      Item ahead = sums[first];
-      for (int w = first + 1; w < warp; ++w) ahead = combine(ahead, sums[w]);
-      pre = has ? combine(ahead, pre) : ahead;
-      has = true;
-    }
+    has = warp > first;
+    before = sums[first];
+    for (int w = first + 1; w < warp; ++w) before = combine(before, sums[w]);
   }
 """
 
@@ -297,31 +439,42 @@ _BEFORE = """\
     Word* const tree = s.status + 1 + (Word)row * tree_size(tiles) * WORDS;
     if (lane == 0) tell(tree + (Word)tile * WORDS, own);
     if (tile != 0) {
-      const Item before = look_back(tree, tiles, tile, own);
-      if (lane == 0) offset = before;
+      const Item found = look_back(tree, tiles, tile, own);
+      if (lane == 0) offset = found;
     }
   }
   __syncthreads();
   if (tile != 0) {
-    pre = has ? combine(offset, pre) : offset;
+    before = has ? combine(offset, before) : offset;
     has = true;
+  }
+"""
+
+_START = """\
+  const auto starts = [&](int c) { return has || lanes_before || c % ROW != 0; };
+  if (has) {
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+      pre[c] = lanes_before || c % ROW != 0 ? combine(before, pre[c]) : before;
+    }
   }
 """
 
 _INCLUSIVE = """\
 #pragma unroll
-  for (int k = 0; k < EACH; ++k) {
-    if (has) v[k] = combine(pre, v[k]);
+  for (int k = 0; k < MINE; ++k) {
+    if (starts(k / EACH)) v[k] = combine(pre[k / EACH], v[k]);
   }
 """
 
 _EXCLUSIVE = """\
 #pragma unroll
-  for (int k = EACH - 1; k >= 0; --k) {
-    if (k % SPAN == 0) {
-      v[k] = k == 0 && has ? pre : identity();
+  for (int k = MINE - 1; k >= 0; --k) {
+    const bool some = starts(k / EACH);
+    if (k % EACH % SPAN == 0) {
+      v[k] = k % EACH == 0 && some ? pre[k / EACH] : identity();
     } else {
-      v[k] = has ? combine(pre, v[k - 1]) : v[k - 1];
+      v[k] = some ? combine(pre[k / EACH], v[k - 1]) : v[k - 1];
     }
   }
 """

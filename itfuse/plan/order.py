@@ -16,17 +16,20 @@ reduction along axes combines as a whole array of its length does, wherever its 
 The order of a scan is a function of an element's place alone, so that the first k values of a scan
 are the scan of the first k elements. Nothing is combined with an identity.
 
-1. A tile is `SCAN_TILE` consecutive elements, `SCAN_EACH` a thread; they combine in turn. The
-   totals of a warp's threads combine as Kogge and Stone's: value i with value i - 1, then with
-   i - 2, i - 4, i - 8, i - 16, where these are in the warp. Totals of warps combine in turn.
-2. A tile's total, all its warps in turn, is a leaf of a tree with 32 children a node. What comes
+1. A tile is `SCAN_TILE` consecutive elements, eight parts for a warp each, of `SCAN_CHUNKS` chunks,
+   of 32 vectors of `SCAN_EACH` elements. A vector's elements combine in turn. The totals of a
+   chunk's vectors combine as Kogge and Stone's: value i with value i - 1, then with i - 2, i - 4,
+   i - 8, i - 16, where these are in the chunk. Totals of a part's chunks combine in turn, and those
+   of a tile's parts.
+2. A tile's total, all its parts in turn, is a leaf of a tree with 32 children a node. What comes
    before child p of a node is the first 2**k children, for the highest bit k of p, combined as
    (0 . 1) . (2 . 3) and so on, then the rest of the p the same way, from the right: 7 children
    are B4 . (B2 . B1). A node's total is what comes before its last child, then that child's. Nodes
-   of level 3 (2**27 elements) have no parent: 32 after 32 of them combine in turn.
+   of level 3 (2**28 elements) have no parent: 32 after 32 of them combine in turn.
 3. What comes before a tile is what comes before its ancestors and itself, from the right:
    level 3 . (level 2 . (level 1 . level 0)).
-4. An element is ((before the tile . warps before) . threads before) . its own thread up to it.
+4. An element is ((before the tile . parts before) . (chunks before . vectors before)) . its own
+   vector up to it.
 
 Changing a number here changes bits, and so needs a new `cache.FORMAT`.
 """
@@ -47,8 +50,11 @@ def leaf(n: int) -> int:
 
 
 WARP = 32
-SCAN_EACH = 16
-SCAN_TILE = THREADS * SCAN_EACH
+SHORT = 80
+"""Vectors of a row up to which the exact number decides how many threads of a warp share it."""
+SCAN_EACH = 4
+SCAN_CHUNKS = 8
+SCAN_TILE = THREADS * SCAN_EACH * SCAN_CHUNKS
 SCAN_CHILDREN = 32
 SCAN_LEVELS = 4
 
@@ -71,21 +77,24 @@ def row_class(length: int, walks: bool) -> tuple[str, int]:
     Returns
     -------
     tuple of (str, int)
-        `lanes`, threads of a warp for a row; `warp`, vectors of each of its threads; `block`,
-        vectors of each of `THREADS` threads; `leaves`, that many times `THREADS` threads, each
-        with one leaf; `walk`, four leaves after four leaves, in every phase anew; `long`, leaf
-        after leaf.
+        `lanes`, vectors of a row that some threads of a warp share; `warp`, vectors of each of its
+        threads; `block`, vectors of each of `THREADS` threads; `leaves`, that many times `THREADS`
+        threads, each with one leaf; `walk`, leaves that a block walks some at a time, in every
+        phase anew; `long`, leaf after leaf.
     """
     vectors = -(-length // LANES)
     if vectors <= WARP:
-        return "lanes", power(max(1, vectors))
+        return "lanes", max(1, vectors)
+    if vectors <= SHORT:
+        return "lanes", -(-vectors // 8) * 8
     if vectors <= THREADS:
         return "warp", -(-vectors // WARP)
     if length <= LEAF:
         return "block", -(-vectors // THREADS)
     if not walks:
         return "long", 0
-    return ("leaves", -(-length // LEAF)) if length <= 4 * LEAF else ("walk", 0)
+    leaves = -(-length // LEAF)
+    return "leaves" if leaves <= 4 else "walk", leaves
 
 
 def scan_class(length: int) -> tuple[int, bool]:

@@ -29,8 +29,8 @@ class Instr:
         A row of the op table, or `load` (element of input `slot`), `gather` (element of input
         `slot` at the byte offset that its operand gives), `scalar` (runtime scalar `slot`),
         `constant` (the integer `slot`), `position` (place of the element among those that
-        are reduced together), `combined` (field `slot` of what the phase combined) or `row` (value
-        `slot` of the row, from an earlier phase).
+        are reduced together), `combined` (field `slot` of what the phase combined), and from an
+        earlier phase `row` (value `slot` of the row) or `kept` (value `slot` of the element).
     args : tuple of int
         Positions of the operands.
     dtype : str

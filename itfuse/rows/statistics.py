@@ -16,9 +16,10 @@ import numpy as np
 from itfuse.dtypes import accumulator, kind
 from itfuse.errors import DTypeError, ShapeError, Unsupported
 
-LONG = 1 << 13
+LONG = 1 << 17
 """Rows longer than this get their variance from one walk (Chan's merging). Shorter ones stay on
-chip, where a second walk over the differences is cheaper and reads no memory."""
+chip, where a second walk over the differences is cheaper and reads no memory: it needs no
+divisions."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -30,6 +31,9 @@ unique symbols: shared memory of two libraries would be one, although their kern
 
 LIMIT = 4096
 """Largest result of one call, in bytes."""
+
+_DYNAMIC = re.compile(r"extern __shared__ (.*)\[\];")
+"""Shared memory whose size the launch gives; here there is enough for all."""
 
 _SHIM = Path(__file__).with_name("host_shim.h")
 
@@ -133,8 +137,8 @@ class HostLibrary:
     """
 
     def __init__(self, source: str) -> None:
-        self.source = source
-        self.path = _build(source)
+        self.source = _DYNAMIC.sub(r"__shared__ \1[1 << 18];", source)
+        self.path = _build(self.source)
         self._library = ctypes.CDLL(str(self.path))
 
     def transform(

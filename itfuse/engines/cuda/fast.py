@@ -257,13 +257,15 @@ def _launches(
             extra = [_Name(f"w{s}"), _Name(f"n{s}")]
             grid = min(grid, variant.most)
         members = kernel.state.values(stage, operands, outputs, extra)
+        shared = kernel.shared(stage) if kernel.shared else 0
         pack = text.constant(kernel.state.struct.pack_into, "pack")
         text.add(
             "try:",
             f"    {pack}(b{s}, 0, {', '.join(map(repr, members))})",
             "except PackError:",
             "    return MISS",
-            f"launch({variant.function}, {grid}, 1, 1, {kernel.block}, 1, 1, 0, stream, t{s}, 0)",
+            f"launch({variant.function}, {grid}, 1, 1, {kernel.block}, 1, 1, {shared}, stream, "
+            f"t{s}, 0)",
         )
     text.constant(ready.passes, "keep")  # the modules stay loaded
 

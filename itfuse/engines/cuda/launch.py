@@ -83,7 +83,7 @@ class CudaEngine:
             return TerminalBuilt(stage, self.arch)
         name = f"itf_{digest(stage)}"
         if stage.strategy == "tile":
-            variant = functools.partial(lower_tile, stage, name)
+            variant = functools.partial(lower_tile, stage, name, arch=self.arch)
             return CudaBuilt(TileBuilt(variant, self.arch))
         # cuda.compute takes a while to import, and the tile kernels do without it.
         cub = importlib.import_module("itfuse.engines.cuda.cub")
@@ -98,8 +98,9 @@ class CudaEngine:
     def source(self, stage: Stage) -> str:
         """Return the C++ generated for a stage."""
         name = f"itf_{digest(stage)}"
-        kernel = lower_tile if stage.strategy == "tile" else lower
-        return kernel(stage, name).source
+        if stage.strategy == "tile":
+            return lower_tile(stage, name, arch=self.arch).source
+        return lower(stage, name).source
 
     def memory(self, array: Any) -> Memory:
         """Say where a CuPy array lies."""

@@ -35,7 +35,7 @@ class TerminalBuilt:
     def __init__(self, stage: Stage, arch: str) -> None:
         name = f"itf_{digest(stage)}"
         if stage.strategy == "tile":
-            self.run: Any = TileBuilt(functools.partial(lower_tile, stage, name), arch)
+            self.run: Any = TileBuilt(functools.partial(lower_tile, stage, name, arch=arch), arch)
             return
         # cuda.compute takes a while to import, and the tile kernels do without it.
         module = importlib.import_module("itfuse.engines.cuda.cub")

@@ -12,8 +12,12 @@ from cupy.cuda import driver, function, runtime
 
 from itfuse.engines.cuda import compile as nvrtc
 from itfuse.engines.cuda.scratch import scratch
+from itfuse.lower.staged import room_of
 from itfuse.lower.tile import TileKernel
 from itfuse.plan.stages import Stage
+
+_MOST_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: more than 48 KiB must be asked for."""
 
 
 class Loaded:
@@ -29,6 +33,8 @@ class Loaded:
         self._module.load(nvrtc.cubin(kernel.source, arch))
         self.function = self._module.get_function(kernel.symbol).ptr
         self._local = threading.local()
+        if kernel.shared is not None:
+            driver.funcSetAttribute(self.function, _MOST_SHARED, room_of(arch))
         self.most = 0
         if kernel.partial:
             device = cupy.cuda.Device()
@@ -100,4 +106,7 @@ class TileBuilt:
             extra = [address, *(kernel.numbers(stage) if kernel.numbers else ())]
         block = loaded.block()
         block[0].raw = kernel.state.pack(stage, operands, outputs, extra)
-        driver.launchKernel(loaded.function, grid, 1, 1, kernel.block, 1, 1, 0, stream, block[2], 0)
+        shared = kernel.shared(stage) if kernel.shared else 0
+        driver.launchKernel(
+            loaded.function, grid, 1, 1, kernel.block, 1, 1, shared, stream, block[2], 0
+        )
