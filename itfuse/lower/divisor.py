@@ -1,10 +1,10 @@
 """Division by a number that is the same for many: exact, and half as long as a division.
 
-The quotient is corrected twice by its remainder, which a fused multiply-add gives exactly; with the
-correctly rounded reciprocal the second correction rounds the quotient correctly (P. Markstein,
-"Computation of elementary functions on the IBM RISC System/6000 processor", IBM J. Res. Dev. 34,
-1990). That holds while nothing overflows or loses bits below the least normal number; outside a
-range of exponents, and for zeros, infinities and NaN, the division itself is used.
+The quotient is corrected by its remainder, which a fused multiply-add gives exactly; with the
+correctly rounded reciprocal that rounds it correctly (P. Markstein, "Computation of elementary
+functions on the IBM RISC System/6000 processor", IBM J. Res. Dev. 34, 1990). That holds while
+nothing overflows or loses bits below the least normal number; outside a range of exponents, and for
+zeros, infinities and NaN, the division itself is used.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ __device__ __forceinline__ Divisor<float> divisor(float by) {
   return {by, __frcp_rn(by), plain ? 140u << 24 : 0};
 }
 __device__ __forceinline__ float divide(float a, const Divisor<float>& d) {
-  float q = __fmul_rn(a, d.inverse);
-  q = __fmaf_rn(__fmaf_rn(-d.by, q, a), d.inverse, q);
-  q = __fmaf_rn(__fmaf_rn(-d.by, q, a), d.inverse, q);
+  const float near = __fmul_rn(a, d.inverse);
+  const float q = __fmaf_rn(__fmaf_rn(-d.by, near, a), d.inverse, near);
   // From 2**-70 to 2**70.
   return (__float_as_uint(a) << 1) - (57u << 24) < d.span ? q : __fdiv_rn(a, d.by);
 }

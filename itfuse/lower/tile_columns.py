@@ -339,20 +339,19 @@ def _quad(stage: Stage, aligned: bool) -> str:
             + "  }\n"
         )
     vectors = [s for s in cpp if kinds[s] == "vector"]
-    loads = ""
-    for s, kind in kinds.items():
-        offset = _down(stage, s)
-        if kind == "vector":
-            loads += (
-                f"        const {cpp[s]}* const p{s} = reinterpret_cast<const {cpp[s]}*>(\n"
-                f"            reinterpret_cast<const char*>(c.b{s}) + {offset});\n"
-                f"        Vec<{cpp[s]}, V> e{s};\n"
-                f"        if (ALIGNED) {{\n          load(e{s}, p{s}, true);\n        }} else {{\n"
-                f"#pragma unroll\n          for (int v = 0; v < V; ++v) "
-                f"e{s}.at[v] = v < there ? p{s}[v] : p{s}[0];\n        }}\n"
-            )
-        elif kind == "fixed":
-            loads += f"        const {cpp[s]} x{s} = {value(stage, s, f'c.b{s}', offset)};\n"
+    loads = "".join(
+        f"        const {cpp[s]}* const p{s} = reinterpret_cast<const {cpp[s]}*>(\n"
+        f"            reinterpret_cast<const char*>(c.b{s}) + {_down(stage, s)});\n"
+        f"        if (ALIGNED) {{\n          load(e{s}, p{s}, true);\n        }} else {{\n"
+        f"#pragma unroll\n          for (int v = 0; v < V; ++v) "
+        f"e{s}.at[v] = v < there ? p{s}[v] : p{s}[0];\n        }}\n"
+        for s in vectors
+    )
+    fixed = "".join(
+        f"        const {cpp[s]} x{s} = {value(stage, s, f'c.b{s}', _down(stage, s))};\n"
+        for s, kind in kinds.items()
+        if kind == "fixed"
+    )
     values = "".join(f"          const {cpp[s]} x{s} = e{s}.at[v];\n" for s in vectors)
     values += "".join(
         f"          const {cpp[s]} x{s} = {value(stage, s, f'c.b{s}[v]', _down(stage, s))};\n"
@@ -361,7 +360,7 @@ def _quad(stage: Stage, aligned: bool) -> str:
     )
     stores = [f"b.r{at} = {{value}};" for at in range(len(fields(stage.combine)))]
     one = "".join([
-        loads,
+        fixed,
         "#pragma unroll\n        for (int v = 0; v < V; ++v) {\n",
         "          Item0 b;\n",
         values,
@@ -369,6 +368,11 @@ def _quad(stage: Stage, aligned: bool) -> str:
         "          lane_of[w].at[v] = combine(lane_of[w].at[v], b);\n",
         "        }\n",
     ])  # fmt: skip
+    walk = (
+        "#pragma unroll\n    for (int n = 0; n < AHEAD; ++n) {\n"
+        f"#pragma unroll\n      for (int w = 0; w < {LANES}; ++w) {{\n"
+        "        const long long position = first + step + n * NEXT + w;\n"
+    ) + "".join(f"        Vec<{cpp[s]}, V>& e{s} = ahead{s}[n][w];\n" for s in vectors)
     return "".join([
         f"struct Column {{\n{members or '  char none;' + chr(10)}}};\n",
         "__device__ __forceinline__ Column column_of(const State& s, long long column) {\n",
@@ -381,15 +385,17 @@ def _quad(stage: Stage, aligned: bool) -> str:
         "  long long step = begin;\n"
         "  // Nothing to ask, so that every load is on its way before the first is waited for.\n"
         f"  for (; step + (AHEAD - 1) * NEXT + {LANES} <= size; step += AHEAD * NEXT) {{\n",
-        f"#pragma unroll\n    for (int n = 0; n < AHEAD; ++n) {{\n"
-        f"#pragma unroll\n      for (int w = 0; w < {LANES}; ++w) {{\n",
-        "        const long long position = first + step + n * NEXT + w;\n",
+        *(f"    Vec<{cpp[s]}, V> ahead{s}[AHEAD][{LANES}];\n" for s in vectors),
+        *((walk, loads, "      }\n    }\n") if vectors else ()),
+        walk,
         one,
         "      }\n    }\n  }\n",
         "#pragma unroll 1\n  for (; step < size; step += NEXT) {\n",
         f"#pragma unroll\n    for (int w = 0; w < {LANES}; ++w) {{\n",
         "      if (step + w < size) {\n",
         "        const long long position = first + step + w;\n",
+        *(f"        Vec<{cpp[s]}, V> e{s};\n" for s in vectors),
+        loads,
         one,
         "      }\n    }\n  }\n",
         "  return combine(combine(lane_of[0], lane_of[1]), combine(lane_of[2], lane_of[3]));\n}\n",
@@ -397,8 +403,12 @@ def _quad(stage: Stage, aligned: bool) -> str:
 
 
 def _ahead(stage: Stage) -> int:
-    """Return how many steps of four elements are loaded at once: more registers would spill."""
-    return 2 if item_dtype(stage.combine).itemsize <= 4 else 1
+    """Return how many steps of four elements are loaded at once: more registers would spill.
+
+    Large accumulators leave a thread a column or two, so that it needs more steps for as many bytes
+    on their way.
+    """
+    return 2 if item_dtype(stage.combine).itemsize <= 4 else 4
 
 
 def _down(stage: Stage, slot: int) -> str:

@@ -92,6 +92,11 @@ _LONG_LAST = f"""\
 """
 
 
+def _ahead(stage: Stage) -> int:
+    """Return how many vectors of an input are on their way at once: more registers would spill."""
+    return 4 if item_dtype(stage.combine).itemsize <= 16 else 2
+
+
 def lower_long(stage: Stage, name: str, aligned: bool) -> TileKernel:
     """Write a variant of the kernel, with symbols that start with `name`."""
     extra = (("Item0* partial;", "Q"), ("unsigned* finished;", "Q"))
@@ -103,7 +108,13 @@ def lower_long(stage: Stage, name: str, aligned: bool) -> TileKernel:
     cpp = {s: DTYPES[stage.inputs[s].dtype].cpp for s in arrays(stage, slots)}
     stores = [f"b.r{at} = {{value}};" for at in range(len(fields(phase.combine)))]
     every = sorted({*slots, *(phase.finish.slots if phase.finish else ())})
-    steps = LEAF // THREADS // LANES
+    steps, ahead = LEAF // THREADS // LANES, _ahead(stage)
+    each = (
+        f"#pragma unroll\n  for (int n = 0; n < {ahead}; ++n) {{\n"
+        "    const long long j = leaf * leaf_size +\n"
+        f"        ((round * {steps} + step + n) * {THREADS} + (int)threadIdx.x) * {LANES};\n"
+        "    const long long left = s.length - j;\n"
+    )
     kernel = "".join([
         f'extern "C" __global__ void __launch_bounds__({THREADS}, 2) {symbol}(const State s) {{\n',
         _LONG,
@@ -114,18 +125,19 @@ def lower_long(stage: Stage, name: str, aligned: bool) -> TileKernel:
         "  for (long long leaf = part; leaf < leaves; leaf += splits) {\n",
         start_lanes("Item0", 0),
         "  for (int round = 0; round < rounds; ++round) {\n",
-        f"#pragma unroll 4\n  for (int step = 0; step < {steps}; ++step) {{\n",
-        "    const long long j = leaf * leaf_size +\n"
-        f"        ((round * {steps} + step) * {THREADS} + (int)threadIdx.x) * {LANES};\n"
-        "    const long long left = s.length - j;\n",
-        *(f"    Vec<{cpp[s]}, {LANES}> e{s};\n" + load_piece(stage, s, f"e{s}", "j", "left")
-          for s in moved),
+        f"#pragma unroll 1\n  for (int step = 0; step < {steps}; step += {ahead}) {{\n",
+        # Left to the compiler, loads stay behind the branches of the steps before.
+        *(f"  Vec<{cpp[s]}, {LANES}> e{s}[{ahead}];\n" for s in moved),
+        each,
+        *(load_piece(stage, s, f"e{s}[n]", "j", "left") for s in moved),
+        "  }\n",
+        each,
         f"#pragma unroll\n    for (int w = 0; w < {LANES}; ++w) {{\n      Item0 b;\n",
         "      const long long position = j + w;\n" if places(phase.element) else "",
-        *(f"      const {cpp[s]} x{s} = e{s}.at[w];\n" for s in moved),
+        *(f"      const {cpp[s]} x{s} = e{s}[n].at[w];\n" for s in moved),
         element_text(phase.element, stores),
         TAKE,
-        "    }\n  }\n  }\n",
+        "    }\n  }\n  }\n  }\n",
         "  Item0 whole;\n",
         combine_lanes("whole"),
         "  whole = block_combine(whole);\n",

@@ -159,6 +159,26 @@ def _unroll(stage: Stage) -> int:
     return 8 if len(by_layout(stage, slots, "linear")) <= 2 else 4
 
 
+def _ahead(stage: Stage, count: int, vector: str, combined: str) -> str:
+    """Write `count` steps: every load is on its way before the first is waited for.
+
+    Left to the compiler, loads stay behind the branches of the steps before, as of a division.
+    """
+    begin = f"  const long long begin = first + ((step + n) * {THREADS} + (int)threadIdx.x) * V;\n"
+    steps = f"#pragma unroll\n  for (int n = 0; n < {count}; ++n) {{\n{begin}"
+    linear = by_layout(stage, stage.element.slots, "linear")
+    if count == 1 or not linear or stage.strided:
+        return f"{steps}{vector}  }}\n"
+    declared = loads = named = ""
+    for slot in linear:
+        cpp = DTYPES[stage.inputs[slot].dtype].cpp
+        at = f"s.x{slot} + begin"
+        declared += f"  Vec<{cpp}, V> ahead{slot}[{count}];\n"
+        loads += f"  load(ahead{slot}[n], {at}, is_aligned<{cpp}, V>({at}));\n"
+        named += f"  const Vec<{cpp}, V>& e{slot} = ahead{slot}[n];\n"
+    return f"{declared}{steps}{loads}  }}\n{steps}{named}{combined}  }}\n"
+
+
 def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
     # Asked for two blocks a multiprocessor, the compiler takes the registers that it needs; asked
     # for nothing, it stops at 40 or 48 for the sake of occupancy and spills.
@@ -166,10 +186,8 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
     slots = stage.element.slots
     lanes = _lanes(stage)
     steps = LEAF // (THREADS * lanes)
-    vector = "".join([
-        vector_loads(stage, slots, "begin"),
-        index_text(stage, state.rank, "begin"),
-        strided_loads(stage, slots, state.rank, aligned),
+    ahead = min(steps, _unroll(stage))
+    combined = "".join([
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         "    Item b;\n",
         _PLACE.format("begin + k") if places(stage.element) else "",
@@ -177,6 +195,12 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
         program_text(stage.element, "b.r{at} = {value};", "    "),
         "    lane[k] = combine(lane[k], b);\n",
         "  }\n",
+    ])  # fmt: skip
+    vector = "".join([
+        vector_loads(stage, slots, "begin"),
+        index_text(stage, state.rank, "begin"),
+        strided_loads(stage, slots, state.rank, aligned),
+        combined,
     ])  # fmt: skip
     finish_loads = single_index(stage, stage.finish.slots)
     finish_loads += "".join(load_text(stage, slot) for slot in stage.finish.slots)
@@ -196,13 +220,9 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
         fixed_values(stage, slots),
         "  const long long first = leaf * leaf_size;\n",
         "  if (first + leaf_size <= s.n) {\n",
-        "  for (int round = 0; round < rounds; ++round) {\n",
-        f"#pragma unroll {_unroll(stage)}\n",
-        f"  for (int step = 0; step < {steps}; ++step) {{\n",
-        f"  const long long begin =\n"
-        f"      first + ((round * {steps} + step) * {THREADS} + (int)threadIdx.x) * V;\n",
-        vector,
-        "  }\n  }\n",
+        f"  for (int step = 0; step < {steps} * rounds; step += {ahead}) {{\n",
+        _ahead(stage, ahead, vector, combined),
+        "  }\n",
         "  } else {\n",
         f"  for (int step = 0; step < {steps} * rounds; ++step) {{\n",
         f"  const long long begin = first + (step * {THREADS} + (int)threadIdx.x) * V;\n",

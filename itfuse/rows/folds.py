@@ -73,8 +73,32 @@ __device__ __forceinline__ float itf_moment(float a, float b, float c) {
 __device__ __forceinline__ double itf_moment(double a, double b, double c) {
   return __dadd_rn(a, __dmul_rn(b, c));
 }
-__device__ __forceinline__ float itf_share(float a, float b) { return __fdiv_rn(a, b); }
-__device__ __forceinline__ double itf_share(double a, double b) { return __ddiv_rn(a, b); }
+// a / b for counts, 0 <= a <= b: the compiler's own steps of a division, without its branch for
+// numbers near the ends of the range, before which it would not send loads on their way.
+__device__ __forceinline__ float itf_share(float a, float b) {
+#ifdef __CUDA_ARCH__
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+  r = __fmaf_rn(r, __fmaf_rn(-b, r, 1.0f), r);
+  const float q = __fmaf_rn(a, r, 0.0f);
+  return __fmaf_rn(r, __fmaf_rn(-b, q, a), q);
+#else
+  return __fdiv_rn(a, b);
+#endif
+}
+__device__ __forceinline__ double itf_share(double a, double b) {
+#ifdef __CUDA_ARCH__
+  double r;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(r) : "d"(b));
+  const double e = __fma_rn(-b, r, 1.0);
+  r = __fma_rn(r, __fma_rn(e, e, e), r);
+  r = __fma_rn(r, __fma_rn(-b, r, 1.0), r);
+  const double q = __dmul_rn(a, r);
+  return __fma_rn(r, __fma_rn(-b, q, a), q);
+#else
+  return __ddiv_rn(a, b);
+#endif
+}
 // Mean, count and squared deviations of two parts. A part without elements changes nothing.
 template <typename T>
 __device__ __forceinline__ void itf_moments(T& mean, T& count, T& squares, T other, T many, T its) {
