@@ -146,8 +146,12 @@ def _lanes(stage: Stage) -> int:
     return max(LANES, 16 // widest)
 
 
+_AHEAD = 256
+"""Bytes of a thread that are on their way at once: half of its registers."""
+
+
 def _unroll(stage: Stage) -> int:
-    """Return how many vectors of each input are in flight: at most 128 bytes of all together.
+    """Return how many vectors of each input are in flight: at most `_AHEAD` bytes of all together.
 
     Eight of one float32 input measured best (docs/performance.md); index maps need the registers.
     """
@@ -156,7 +160,13 @@ def _unroll(stage: Stage) -> int:
         return 1
     if any(np.dtype(one.dtype).itemsize > 8 for one in stage.combine):
         return 2  # a vector of complex128 is four loads already
-    return 8 if len(by_layout(stage, slots, "linear")) <= 2 else 4
+    linear = by_layout(stage, slots, "linear")
+    count = 8 if len(linear) <= 2 else 4
+    size = sum(np.dtype(stage.inputs[slot].dtype).itemsize for slot in linear)
+    most = _AHEAD if len(linear) <= 2 else _AHEAD // 2  # each address takes registers as well
+    while count > 1 and count * size * _lanes(stage) > most:
+        count //= 2
+    return count
 
 
 def _ahead(stage: Stage, count: int, vector: str, combined: str) -> str:

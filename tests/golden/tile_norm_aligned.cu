@@ -136,13 +136,17 @@ extern "C" __global__ void __launch_bounds__(256, 2) norm_aligned_reduce(const S
   for (int k = 0; k < V; ++k) lane[k] = identity();
   const long long first = leaf * leaf_size;
   if (first + leaf_size <= s.n) {
-  for (int round = 0; round < rounds; ++round) {
-#pragma unroll 8
-  for (int step = 0; step < 8; ++step) {
-  const long long begin =
-      first + ((round * 8 + step) * 256 + (int)threadIdx.x) * V;
-  Vec<float, V> e0;
-  load(e0, s.x0 + begin, is_aligned<float, V>(s.x0 + begin));
+  for (int step = 0; step < 8 * rounds; step += 8) {
+  Vec<float, V> ahead0[8];
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+  const long long begin = first + ((step + n) * 256 + (int)threadIdx.x) * V;
+  load(ahead0[n], s.x0 + begin, is_aligned<float, V>(s.x0 + begin));
+  }
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+  const long long begin = first + ((step + n) * 256 + (int)threadIdx.x) * V;
+  const Vec<float, V>& e0 = ahead0[n];
 #pragma unroll
   for (int k = 0; k < V; ++k) {
     Item b;
