@@ -34,7 +34,6 @@ from itfuse.rows import (
     complex_cpp,
     composites,
     elementwise,
-    extreme_cpp,
     folds,
     order,
     philox,
@@ -178,15 +177,15 @@ _elementwise("sign", 1, "-1, 0 or 1; NaN stays NaN.", np.sign, {
     "bfloat16": "{0} > 0 ? ({T})1 : {0} < 0 ? ({T})-1 : {0}",  # of a zero the zero itself
 }, helper={"c": (complex_cpp.SIGN,)}, ulp_c=3)  # fmt: skip
 _elementwise("minimum", 2, "The lesser; NaN if either is.", np.minimum, {
-    "f": "({0} < {1} || {0} != {0}) ? {0} : {1}", "merge": "itf_min({0}, {1})",
+    "f": "({0} < {1} || {0} != {0}) ? {0} : {1}",
     "float16": "({0} <= {1} || {0} != {0}) ? {0} : {1}",  # of equal zeros the first
     "c": "(itf_nan({0}) || {0} <= {1}) ? {0} : {1}", "*": "{0} < {1} ? {0} : {1}",
-}, helper={"merge": (extreme_cpp.MIN,)})  # fmt: skip
+})  # fmt: skip
 _elementwise("maximum", 2, "The greater; NaN if either is.", np.maximum, {
-    "f": "({0} > {1} || {0} != {0}) ? {0} : {1}", "merge": "itf_max({0}, {1})",
+    "f": "({0} > {1} || {0} != {0}) ? {0} : {1}",
     "float16": "({0} >= {1} || {0} != {0}) ? {0} : {1}",
     "c": "(itf_nan({0}) || {0} >= {1}) ? {0} : {1}", "*": "{0} > {1} ? {0} : {1}",
-}, helper={"merge": (extreme_cpp.MAX,)})  # fmt: skip
+})  # fmt: skip
 _elementwise("copysign", 2, "First operand with the sign of the second.", np.copysign, {
     "f": "copysign{s}({0}, {1})",
 })  # fmt: skip

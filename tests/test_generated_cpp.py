@@ -275,7 +275,7 @@ def test_the_sweep_sees_a_wrong_template(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(AssertionError, match="multiply by " + strategy):
             check([cases], (strategy,))
     monkeypatch.undo()
-    monkeypatch.setitem(OPS["maximum"].cpp, "merge", "{0}")
+    monkeypatch.setitem(OPS["maximum"].cpp, "f", "{0}")
     with pytest.raises(AssertionError, match="max by cub"):
         check([[("max", (itf.asarray(x) * 2).max(), 0.0)]], ("cub.iterator",))
 

@@ -170,7 +170,7 @@ def computed_places() -> list[Case]:
             (f"taken {length}", (itf.take(lazy, order, axis=1).sum(1),), 0.0),
             (f"down {length}", (itf.take(lazy, order[:9] % 6, axis=0).sum(0),), 0.0),
             (f"index {length}", ((lazy * index).sum(-1),), 0.0),
-            (f"index down {length}", ((lazy * (index + 1)).max(0),), 0.0),
+            (f"index down {length}", ((lazy * index).max(0),), 0.0),
             (f"program {length}", (lazy - (lazy * index).mean(-1, keepdims=True) + index,), 0.0),
             (f"loss {length}", ((lazy - lazy.max(-1, keepdims=True) - picked).sum(-1),), 0.0),
             (f"rolled {length}", (itf.roll(lazy, 5, axis=1) - lazy.mean(1, keepdims=True),), 0.0),
@@ -306,11 +306,9 @@ def test_kernels_compile_without_spills(dtype: str, arch: str) -> None:
     ]
     _, report = nvrtc.compile_cubin(unit(sources), arch)
     for name, one in report.functions.items():
-        # A block of 1,024 threads has 64 registers for each: not enough for all that is kept.
-        some = {"float32": 64, "float64": 96}[dtype] if "_32768_" in name else 0
+        # A block of 1,024 threads has 64 registers for each: not enough for all of a layernorm.
+        some = {"float32": 64, "float64": 96}[dtype] if name.startswith("norm_32768") else 0
         if arch == "sm_120" and name.startswith("columns"):
             some = 96  # its compiler keeps more loads in flight than 128 registers hold
         assert one.spill_stores + one.spill_loads <= some, (name, one)
-        # Some keep up to 32 bytes on the stack, an array that is no spill.
-        slack = 32
-        assert one.stack <= max(slack, some), (name, one)
+        assert one.stack <= some, (name, one)

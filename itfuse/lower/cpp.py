@@ -142,8 +142,6 @@ def prelude(stage: Stage) -> str:
             if one.op in FOLDS:
                 for texts in FOLDS[one.op].helper.values():
                     helpers.update(dict.fromkeys(texts))
-            elif _merges(one):
-                helpers.update(dict.fromkeys(ROWS[one.op].helper["merge"]))
             else:
                 use(one.op, [one.dtype] * 2, one.dtype)
     types = numbers.definitions(value_dtypes(stage))
@@ -200,12 +198,8 @@ def comment(program: Program, target: str) -> str:
 
 
 _SAID = 80
-_NONE: Mapping[int, int] = MappingProxyType({})
-
-
-def _merges(one: Combine) -> bool:
-    """Whether parts of a reduction are merged by a shorter text than two elements are."""
-    return one.dtype == "float32" and "merge" in ROWS[one.op].cpp
+UNDIVIDED: Mapping[int, int] = MappingProxyType({})
+"""No division has a divisor of its own."""
 
 
 def combine_lines(combine: tuple[Combine, ...], a: str, b: str, to: str) -> list[str]:
@@ -219,17 +213,14 @@ def combine_lines(combine: tuple[Combine, ...], a: str, b: str, to: str) -> list
             code = FOLDS[one.op].cpp["merge"].format(a=mine, b=other)
             lines.append(f"  {code};  // {one.shown}\n")
         else:
-            operands = [f"{a}r{at}", f"{b}r{at}"]
-            code = expression(one.op, operands, [one.dtype] * 2, one.dtype)
-            if _merges(one):
-                code = ROWS[one.op].cpp["merge"].format(*operands)
+            code = expression(one.op, [f"{a}r{at}", f"{b}r{at}"], [one.dtype] * 2, one.dtype)
             lines.append(f"  {to}r{at} = {code};  // {one.shown}\n")
         at += count
     return lines
 
 
 def statements(
-    program: Program, values: dict[int, str], divided: Mapping[int, int] = _NONE
+    program: Program, values: dict[int, str], divided: Mapping[int, int] = UNDIVIDED
 ) -> list[str]:
     """One statement a node; `values` gives the C++ of loads, scalars and combined values.
 

@@ -50,7 +50,7 @@ def keep(phases: tuple[Phase, ...], held: list[int]) -> tuple[tuple[Phase, ...],
     kept: list[Kept] = []
     for p in range(len(phases) - 1):
         for slot in held:
-            found = _instead(phases, p, slot, held)
+            found = _instead(phases, p, slot)
             if found is None:
                 continue
             after, value = found
@@ -62,9 +62,7 @@ def keep(phases: tuple[Phase, ...], held: list[int]) -> tuple[tuple[Phase, ...],
     return phases, tuple(kept)
 
 
-def _instead(
-    phases: tuple[Phase, ...], p: int, slot: int, held: list[int]
-) -> tuple[list[int | None], Kept] | None:
+def _instead(phases: tuple[Phase, ...], p: int, slot: int) -> tuple[list[int | None], Kept] | None:
     """Return where each later phase has a value of phase p in place of all loads of a slot."""
     size = {i.slot: np.dtype(i.dtype).itemsize for i in phases[p].element.instrs if i.op == "load"}
     readers = [slot in phase.element.slots for phase in phases[p + 1 :]]

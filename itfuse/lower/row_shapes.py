@@ -176,9 +176,9 @@ def _warp_tree(item: str, q: int, vectors: int) -> str:
         lines.append(
             f"#pragma unroll\n  for (int u = 0; u < {half}; ++u) {{\n"
             f"    const bool upper = lane & {distance};\n"
-            f"    const {item} own = upper ? v[u + {half}] : v[u];\n"
-            f"    const {item} its = of_lane(upper ? v[u] : v[u + {half}], lane ^ {distance});\n"
-            "    v[u] = combine(upper ? its : own, upper ? own : its);\n  }\n"
+            f"    {item} own = v[u], its = v[u + {half}];\n"
+            f"    swap_if(upper, own, its);\n    its = of_lane(its, lane ^ {distance});\n"
+            "    swap_if(upper, own, its);\n    v[u] = combine(own, its);\n  }\n"
         )
     lines.append(f"  {item} a = v[0];\n")
     rest = [WARP // 2 >> level for level in range(levels, 5)]

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
 from itfuse.dtypes import DTYPES
 from itfuse.lower.accumulator import fresh, from_lane, item_functions, item_struct, shuffle
-from itfuse.lower.cpp import prelude, statements, value_dtypes
+from itfuse.lower.cpp import UNDIVIDED, prelude, statements, value_dtypes
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.tile import Needs, access
 from itfuse.plan.order import LANES
 from itfuse.plan.stages import Phase, Program, Stage, fields
 
-_NONE: Mapping[int, int] = MappingProxyType({})
-
 
 def exchange(stage: Stage) -> str:
     """Write how values get from thread to thread: `from_lane`, `of_lane` and `fresh`."""
     used = value_dtypes(stage)
-    return from_lane(used) + shuffle("of_lane", "__shfl_sync", "lane", used) + fresh(used)
+    shuffles = from_lane(used) + shuffle("of_lane", "__shfl_sync", "lane", used)
+    return shuffles + fresh(used) + _SWAP
+
+
+# Written as `on ? b : a`, the compiler puts both into memory and chooses between their addresses.
+_SWAP = """\
+template <typename T> __device__ __forceinline__ void swap_if(bool on, T& a, T& b) {
+  if (on) {
+    const T t = a;
+    a = b;
+    b = t;
+  }
+}
+"""
 
 
 PIECE = f"""\
@@ -216,7 +226,7 @@ def element_text(
     program: Program,
     stores: Sequence[str],
     indent: str = "      ",
-    divided: Mapping[int, int] = _NONE,
+    divided: Mapping[int, int] = UNDIVIDED,
 ) -> str:
     """Write a program whose results go where `stores` say, `{value}` standing for each."""
     values: dict[int, str] = {}

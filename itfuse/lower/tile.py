@@ -16,7 +16,7 @@ import numpy as np
 
 from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
-from itfuse.lower.cpp import index_type, load_text, map_text, place, statements
+from itfuse.lower.cpp import index_text, index_type, load_text, map_text, place, places, statements
 from itfuse.lower.layout import StateLayout
 from itfuse.plan.order import leaf
 from itfuse.plan.stages import Program, Stage
@@ -362,3 +362,14 @@ def program_text(program: Program, store: str | Sequence[str], indent: str = "  
         form = store if isinstance(store, str) else store[at]
         lines.append(indent + form.format(at=at, value=values[value]) + "\n")
     return "".join(lines)
+
+
+def one_text(stage: Stage, rank: int) -> str:
+    """Write the element function at an index: `one`, for elements that no vector holds."""
+    loads = "".join(load_text(stage, slot) for slot in stage.element.slots)
+    return (
+        "__device__ __forceinline__ Item one(const State& s, const long long i) {\n"
+        f"{'  const long long position = i;' + chr(10) if places(stage.element) else ''}"
+        f"{index_text(stage, rank)}  Item b;\n{loads}"
+        f"{program_text(stage.element, 'b.r{at} = {value};')}  return b;\n}}\n"
+    )

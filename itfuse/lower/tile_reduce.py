@@ -28,6 +28,7 @@ from itfuse.lower.tile import (
     element_values,
     fixed_values,
     needs_of,
+    one_text,
     program_text,
     strided_loads,
     vector_loads,
@@ -104,7 +105,7 @@ def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
         item_functions(stage.combine),
         _BLOCK_TREE,
         struct_text("State", [declaration for declaration, _ in state.fields]),
-        comment(stage.element, "r{at}") + _one(stage, state),
+        comment(stage.element, "r{at}") + one_text(stage, state.rank),
         _combined(stage) + comment(stage.finish, "y{at}"),
         _kernel(stage, state, aligned).replace("SYMBOL", symbol),
     ])  # fmt: skip
@@ -116,21 +117,6 @@ def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
 def _combined(stage: Stage) -> str:
     return "".join(
         f"// a.r{at} = {one.shown} over all r{at}\n" for at, one in enumerate(stage.combine)
-    )
-
-
-_PLACE = "  const long long position = {};\n"
-
-
-def _one(stage: Stage, state: StateLayout) -> str:
-    """Write the element function at an index, for the last leaf."""
-    slots = stage.element.slots
-    loads = "".join(load_text(stage, slot) for slot in slots)
-    return (
-        "__device__ __forceinline__ Item one(const State& s, const long long i) {\n"
-        f"{_PLACE.format('i') if places(stage.element) else ''}"
-        f"{index_text(stage, state.rank)}  Item b;\n{loads}"
-        f"{program_text(stage.element, 'b.r{at} = {value};')}  return b;\n}}\n"
     )
 
 
@@ -200,7 +186,7 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool) -> str:
     combined = "".join([
         "#pragma unroll\n  for (int k = 0; k < V; ++k) {\n",
         "    Item b;\n",
-        _PLACE.format("begin + k") if places(stage.element) else "",
+        "    const long long position = begin + k;\n" if places(stage.element) else "",
         element_values(stage, slots),
         program_text(stage.element, "b.r{at} = {value};", "    "),
         "    lane[k] = combine(lane[k], b);\n",

@@ -28,6 +28,7 @@ from itfuse.lower.tile import (
     access,
     by_layout,
     fixed_values,
+    one_text,
     program_text,
     stored_element,
 )
@@ -59,7 +60,7 @@ def lower_scan(stage: Stage, name: str) -> TileKernel:
         _told(stage),
         _LOOK_BACK,
         comment(stage.element, "a.r{at}"),
-        _one(stage, state),
+        one_text(stage, state.rank),
         _finish(stage, state),
         _kernel(stage, symbol),
     ])  # fmt: skip
@@ -192,16 +193,6 @@ __device__ __forceinline__ Item look_back(Word* tree, unsigned tiles, unsigned t
   return before;
 }}
 """
-
-
-def _one(stage: Stage, state: StateLayout) -> str:
-    """Write the element function at a place."""
-    loads = "".join(load_text(stage, slot) for slot in stage.element.slots)
-    return (
-        "__device__ __forceinline__ Item one(const State& s, const long long i) {\n"
-        f"{index_text(stage, state.rank)}  Item item;\n{loads}"
-        f"{program_text(stage.element, 'item.r{at} = {value};')}  return item;\n}}\n"
-    )
 
 
 def _finish(stage: Stage, state: StateLayout) -> str:

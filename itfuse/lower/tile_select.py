@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.cpp import comment, index_text, load_text, prelude, struct_text
+from itfuse.lower.cpp import comment, index_text, prelude, struct_text
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.look_back import BITS, LEVELS, TREE, nodes
 from itfuse.lower.tile import (
@@ -23,6 +23,7 @@ from itfuse.lower.tile import (
     element_values,
     fixed_values,
     needs_of,
+    one_text,
     program_text,
     strided_loads,
     vector_loads,
@@ -98,7 +99,7 @@ def lower_select(stage: Stage, name: str, aligned: bool) -> TileKernel:
             f"{DTYPES[dtype].cpp} r{at};" for at, dtype in enumerate(stage.element.result_dtypes)
         ]),
         comment(stage.element, "r{at}"),
-        _one(stage, state),
+        one_text(stage, state.rank),
         _kernel(stage, state, aligned, each, vector).replace("SYMBOL", symbol),
     ])  # fmt: skip
     needs = needs_of(stage, slots, vector, outputs=False) if aligned else None
@@ -123,16 +124,6 @@ def _words(stage: Stage) -> int:
     """Return the words of the status: one for the next tile, then the trees."""
     tiles = max(1, -(-stage.size // (BLOCK * _shape(stage)[0])))
     return 1 + stage.flags * nodes(tiles)
-
-
-def _one(stage: Stage, state: StateLayout) -> str:
-    """Write the element function at an index, for the last tile."""
-    loads = "".join(load_text(stage, slot) for slot in stage.element.slots)
-    return (
-        "__device__ __forceinline__ Item one(const State& s, const long long i) {\n"
-        f"{index_text(stage, state.rank)}  Item b;\n{loads}"
-        f"{program_text(stage.element, 'b.r{at} = {value};')}  return b;\n}}\n"
-    )
 
 
 def _kernel(stage: Stage, state: StateLayout, aligned: bool, each: int, vector: int) -> str:

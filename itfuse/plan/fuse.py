@@ -98,7 +98,7 @@ def fuse(
         if stage.size_class and stage.size_class[0] == "walk":
             again = (
                 f"pass {start + s + 1} reads rows of {stage.length} elements {len(stage.phases)} "
-                "times, after the first out of the cache: they do not fit registers"
+                "times, after the first from the chip: they do not fit registers"
             )
             notes.append(Note("read-again", again))
         for i in stage.inputs:
