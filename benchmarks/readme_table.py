@@ -17,15 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from itfuse.bench.export import markdown
-from itfuse.bench.report import by_suite, cells, from_document
+from itfuse.bench.report import by_suite, from_document
 from itfuse.bench.result import Report, size_text
+from itfuse.bench.tables import PLAIN, cells
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- benchmark: begin -->", "<!-- benchmark: end -->"
-HEADINGS = ("case", "MiB moved", "passes", "ms", "GiB/s", "of ceiling")
 
 
 def _complete(results: Path) -> list[tuple[str, Report]]:
@@ -53,7 +53,8 @@ def suites(results: Path) -> str:
                 found[report.device["name"], suite] = (name, report)
     parts = []
     for (device, suite), (name, report) in sorted(found.items(), key=lambda one: one[1][0]):
-        alone = replace(report, rows=by_suite(report)[suite])
+        rows = [replace(row, suite=suite, suites=(suite,)) for row in by_suite(report)[suite]]
+        alone = replace(report, rows=rows)
         text = markdown(alone).replace(f"### {suite}\n", f"### {suite}, {device}\n")
         rest = text.partition("###")[2]
         parts.append(f"###{rest.rstrip()} From [{name}](../benchmarks/results/{name}).")
@@ -63,7 +64,7 @@ def suites(results: Path) -> str:
 def table(name: str, report: Report) -> str:
     """Return one report as Markdown: heading, table, and what it takes to run it again."""
     settings, library = report.settings, report.library
-    headings = (*HEADINGS, f"{library} ms", "speed-up")
+    headings = (*PLAIN, f"{library} ms", "speed-up")
     versions = ", ".join(f"{k} {v}" for k, v in report.packages.items() if v and k != "itfuse")
     device = [f"{k} {v}" for k, v in report.device.items() if k != "name" and v]
     lines = [
@@ -82,8 +83,7 @@ def table(name: str, report: Report) -> str:
         f"Ceiling: {report.copy_name}, {report.ceiling or 0:,.1f} GiB/s. Median of "
         f"{settings.repeat}, itfuse {report.packages['itfuse']}, {report.date[:10]}. "
         f"{'; '.join(device)}. Python {report.host['python']}, {versions}. Again: "
-        f"`itfuse bench --engine {report.engine} --size '{size_text(settings.size)}' --dtype "
-        f"{settings.dtype}`. From [{name}](benchmarks/results/{name}).",
+        f"`{report.command()}`. From [{name}](benchmarks/results/{name}).",
     ]
     lines += [f"Note: {note}." for note in report.notes]
     return "\n".join(lines)

@@ -1,13 +1,16 @@
 """Pictures of a plan: its passes as boxes, their operations inside. It reads and decides nothing.
 
-Text for Graphviz (`dot`) and SVG are made here, so that both are there without Graphviz; PNG and
-PDF are made by Graphviz's program.
+Text for Graphviz (`dot`) and SVG are made here, so that both are there without Graphviz. PNG and
+PDF are made by Graphviz's program, or without it by matplotlib, which draws the SVG's shapes.
 """
 
 from __future__ import annotations
 
+import io
+import re
 import shutil
 import subprocess
+import xml.etree.ElementTree as ET
 from collections import defaultdict
 from dataclasses import dataclass, field
 from html import escape
@@ -81,7 +84,7 @@ class Picture:
         ConfigError
             For another kind of file.
         Unsupported
-            For PNG and PDF without Graphviz's `dot` program.
+            For PNG and PDF with neither Graphviz's `dot` program nor matplotlib.
         OSError
             If it cannot be written.
         """
@@ -96,10 +99,7 @@ class Picture:
     def _graphviz(self, kind: str) -> bytes:
         program = shutil.which("dot")
         if program is None:
-            raise Unsupported(
-                f".{kind} needs Graphviz's program `dot`, which is not installed; save .svg, which "
-                "needs nothing, or install graphviz"
-            )
+            return _drawn(self.svg, kind)
         command = [program, f"-T{kind}"]
         done = subprocess.run(command, input=self.dot.encode(), capture_output=True, check=False)
         if done.returncode:
@@ -355,3 +355,69 @@ def _svg(graph: _Graph, titles: list[str]) -> str:
         f'width="{wide:.0f}" height="{tall:.0f}" role="img" aria-label="{escape(about, True)}">'
         f"<style>{_STYLE}</style>{head}{''.join(parts)}</svg>"
     )
+
+
+# ---- SVG -> PNG or PDF ----
+_COLOURS = {"combine": ("#fdeccf", "#9a6a00"), "result": ("#d9f2e3", "#0b6b3a"),
+            "array": ("#dbe8fb", "#1e5fb4"), "scalar": ("none", "none")}  # fmt: skip
+_SVG = "{http://www.w3.org/2000/svg}"
+_DPI = 96  # a pixel of the SVG is a pixel of the picture
+
+
+def _drawn(svg: str, kind: str) -> bytes:
+    """Return the picture of an SVG of this module, drawn by matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+        from matplotlib.path import Path as Line
+    except ImportError:
+        raise Unsupported(
+            f".{kind} needs Graphviz's program `dot` or matplotlib, and neither is installed; save "
+            ".svg, which needs nothing, or pip install 'itfuse[plot]'"
+        ) from None
+
+    root = ET.fromstring(svg)
+    wide, tall = float(root.get("width", 1)), float(root.get("height", 1))
+    figure = Figure(figsize=(wide / _DPI, tall / _DPI))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, wide), ylim=(tall, 0))
+    axes.axis("off")
+
+    def draw(element: ET.Element, group: str) -> None:
+        tag, own = element.tag.removeprefix(_SVG), element.get("class", "")
+        if tag == "g":
+            group = own
+        elif tag == "rect":
+            face, edge = _COLOURS.get(group, ("#eef2f8", "#5b6576"))
+            if own == "back":
+                face, edge = "none", "#8a93a3"
+            x, y, width, height = (
+                float(element.get(name, 0)) for name in ("x", "y", "width", "height")
+            )
+            style = f"round,pad=0,rounding_size={element.get('rx', 0)}"
+            axes.add_patch(
+                FancyBboxPatch((x, y), width, height, style, facecolor=face, edgecolor=edge)
+            )
+        elif tag == "path" and own == "arrow":
+            found = [float(one) for one in re.findall(r"-?[\d.]+", element.get("d", ""))]
+            points = list(zip(found[::2], found[1::2], strict=True))
+            curve = Line(points, [Line.MOVETO, *[Line.CURVE4] * (len(points) - 1)])
+            head = "-|>,head_length=4,head_width=2.5"
+            axes.add_patch(
+                FancyArrowPatch(path=curve, arrowstyle=head, edgecolor="#5b6576",
+                                facecolor="#5b6576", shrinkA=0, shrinkB=0)
+            )  # fmt: skip
+        elif tag == "text":
+            middle = element.get("text-anchor") == "middle"
+            axes.text(float(element.get("x", 0)), float(element.get("y", 0)), element.text or "",
+                      ha="center" if middle else "left", va="baseline", fontsize=9,
+                      color="#1b1d21", weight="bold" if own == "title" else "normal",
+                      parse_math=False)  # fmt: skip
+        for child in element:
+            if tag != "defs":
+                draw(child, group)
+
+    draw(root, "")
+    out = io.BytesIO()
+    figure.savefig(out, format=kind, dpi=_DPI)
+    return out.getvalue()

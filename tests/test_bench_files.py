@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import reports
+from support.reports import row
 from typer.testing import CliRunner
 
 from itfuse.bench import charts, compare, export, page, plot, report, runner, svg, timing
 from itfuse.bench.app import app
-from itfuse.bench.case import Bar
-from itfuse.bench.result import Report, Row, Settings
+from itfuse.bench.result import Report, Row
 from itfuse.bench.timing import Timing
 
 QUICK = ["bench", "--engine", "cpu", "--size", "2**10", "--repeat", "2"]
+DEFAULT = [*QUICK, "--suite", "default", "--peer", "numpy"]
 
 
 @pytest.fixture(autouse=True)
@@ -32,42 +34,9 @@ def call(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments))
 
 
-def row(case: str, seconds: float, suite: str, **more: Any) -> Row:
-    times = {"itfuse": Timing(seconds, seconds, seconds, 0.01),
-             "cupy": Timing(3 * seconds, seconds, seconds, 0.02),
-             "copy": Timing(0.001, 0.001, 0.001)}  # fmt: skip
-    values = {"passes": 1, "bytes_read": 1 << 20, "bytes_written": 4, "copy_bytes": 1 << 21,
-              "sets": 2, "timings": times, "suite": suite, "dtype": "float32", "size": 1 << 18,
-              "least_bytes": (1 << 20) + 4, "unfused_passes": 2, "unfused_bytes": 3 << 20,
-              }  # fmt: skip
-    return Row(case, "np.sum(x | <y>)", "ok", **{**values, **more})
-
-
 @pytest.fixture
 def full(example: Report) -> Report:
-    rows = [
-        row("sum(abs(x))", 0.0005, "article",
-            peers={"triton": "WRONG: element 3", "jax.jit": "no"}),
-        *(row(f"relu(2x+1) at {n}", n * 1e-9, "sizes", size=n) for n in (1000, 10**5, 10**6)),
-        *(row(f"{n} operations", n * 1e-4, "depth") for n in (2, 64)),
-        row("host time of relu(2x+1)", 5e-6, "latency", kind="latency"),
-        row("first gelu(x)", 0.04, "latency", kind="latency",
-            timings={"itfuse": Timing(0.04, 0.04, 0.04, 0.0, 0.0, timing.NEW_PROCESS)}),
-        *(row(f"softmax, rows of {n}", 1e-3, "rows") for n in (32, 1024, 4096)),
-        row("argmax, rows of 1024", 1e-3, "rows"),
-        Row("cumsum(x)", "np.cumsum(x)", "n/a", "itfuse has no cumsum", suite="scan",
-            dtype="float32", timings={"cupy": Timing(0.1, 0.1, 0.1), "copy": Timing(1, 1, 1)},
-            copy_bytes=100, least_bytes=100),
-        Row("broken", "np.nan", "FAILED", "Error: <b>&amp;", suite="apps"),
-    ]  # fmt: skip
-    rows[0] = replace(rows[0], seconds=12.0, bars=(Bar(0.1), Bar(4.0, "cupy"), Bar(2.0, "torch")))
-    settings = Settings(1 << 18, 1 << 18, "float32", 9, 7, ("article", "sizes"), ("all",))
-    return replace(
-        example, rows=rows, cases=[one.case for one in rows], engine="cuda", library="cupy",
-        settings=settings, interrupted=False, notes=["a <note>"], clocks=["SM 1980 MHz"],
-        ceilings={"copy": 3900.0, "read": 4200.0, "write": 3500.0}, absent={"torch": "not here"},
-        packages={"itfuse": "0.1.0", "cupy": "14.2.0", "numpy": "2.4.6"},
-    )  # fmt: skip
+    return reports.full(example)
 
 
 # ---- texts ----
@@ -87,11 +56,13 @@ def test_csv(full: Report) -> None:
 def test_markdown(full: Report) -> None:
     text = export.markdown(full)
     assert "### article" in text and "| `sum(abs(x))` | itfuse | 1 |" in text
-    assert "Again: `itfuse bench --engine cuda --suite article,sizes --size '2**18'" in text
+    again = "Again: `itfuse bench --engine cuda --suite article,sizes --peer all --size '2**18'"
+    assert again in text
     widths = {
         line.count("|") - line.count("\\|") for line in text.splitlines() if "itfuse |" in line
     }
-    assert widths <= {6, 10}
+    assert widths <= {7, 11}
+    assert "sum(abs(x)): 3.00 MiB in 2 kernels -> 1.00 MiB in 1 kernel, 3.00x as fast." in text
     assert "| `sum(abs(x))` | at least 4x cupy | 3.00x | MISSED |" in text
     assert "| `sum(abs(x))` | at least 0.1 of a copy | 1.000 | kept |" in text
     assert "| `sum(abs(x))` | at least 2x torch | - | not measured |" in text
@@ -277,7 +248,7 @@ def test_every_output_of_a_run(tmp_path: Path) -> None:
     assert values["settings"]["peers"] == ["itfuse", "numpy"]
     scans = {"cumsum(x)", "cumsum(x*x)", "cumsum(x*x) at 2**20", "cumsum(x*x) at 2**24"}
     assert {one["case"] for one in values["rows"]} == {"sum(abs(x))", *scans}
-    assert "--suite article,scan --peer 'itfuse,numpy'" in values["command"]
+    assert "--suite article,scan --peer itfuse,numpy" in values["command"]
     assert "sum(abs(x))" in (tmp_path / "r.csv").read_text()
     assert "### scan" in (tmp_path / "r.md").read_text()
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
@@ -296,7 +267,7 @@ def test_rows_are_saved_before_the_next_case(
         return run_case(*arguments)
 
     monkeypatch.setattr(runner, "run_case", look)
-    assert call(*QUICK, "--json", str(path)).exit_code == 0
+    assert call(*DEFAULT, "--json", str(path)).exit_code == 0
     assert seen == list(range(8))
 
 

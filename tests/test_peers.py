@@ -15,9 +15,12 @@ from support import nvrtc, stub_driver
 from itfuse.bench import gpu, host, peers, result, runner, start, timing, unfused
 from itfuse.bench.cases import CASES, of_suite
 from itfuse.bench.peers import (
+    cuda_columns,
     cuda_compute,
     cuda_cpp,
+    cuda_reduce,
     cuda_rows,
+    cuda_scan,
     jax_jit,
     numexpr_peer,
     torch_peers,
@@ -101,7 +104,7 @@ def test_a_right_peer_is_timed_and_a_wrong_one_is_shown(cpu: timing.CpuDevice) -
     assert row.peers["bad"] == "FAILED: MemoryError: no room"
     assert row.peers["none"] == "not for dots"
     assert set(row.failures) == {"wrong", "shape", "many", "bad"}
-    assert right.trimmed == 1
+    assert right.trimmed == 2  # before the sets of arrays are made, and at the end
 
 
 def test_a_peer_that_leaves_the_answer_unwritten_is_wrong(cpu: timing.CpuDevice) -> None:
@@ -317,16 +320,29 @@ def test_hand_written_kernels_compile() -> None:
         if case.kernel is None or (case.kernel, len(case.inputs)) in done:
             continue
         done.add((case.kernel, len(case.inputs)))
-        nvrtc.compile_cubin(cuda_cpp.source(case.kernel, len(case.inputs), "float32"), "sm_80")
+        if case.kernel.scan or case.kernel.keep:
+            nvrtc.compile_cubin(cuda_scan.source(case.kernel), "sm_90")
+        else:
+            text = cuda_cpp.source(case.kernel, len(case.inputs), "float32")
+            nvrtc.compile_cubin(text, "sm_80")
+        if case.kernel.also:
+            continue
         for zipped in (False, True):
             text = cuda_compute.source("op", case.kernel.map, len(case.inputs), "float64", zipped)
             nvrtc.compile_cubin(text, "sm_90")
     nvrtc.compile_cubin(gpu._KERNELS, "sm_90")
-    nvrtc.compile_cubin(cuda_rows._COLUMNS, "sm_90")
-    for name in ("softmax", "layernorm", "squares"):
+    for name in cuda_columns.COLUMNS:
+        for threads in (16, 256):
+            nvrtc.compile_cubin(cuda_columns.source(name, threads), "sm_90")
+    for name in cuda_reduce.PROGRAMS:
+        nvrtc.compile_cubin(cuda_reduce.source(name, 2), "sm_90")
+    for name in cuda_rows.ROWS:
         nvrtc.compile_cubin(cuda_rows.source(name, 1024), "sm_120")
-    with pytest.raises(NotForThis, match="rows of 65536"):
-        cuda_rows.source("softmax", 65_536)
+    for length in (3, 257, 20_001, 65_537):
+        for name in ("softmax", "layernorm", "squares"):
+            nvrtc.compile_cubin(cuda_rows.source(name, length), "sm_90")
+    with pytest.raises(NotForThis, match="rows of 1001"):
+        cuda_rows.source("max", 1001)
 
 
 class HalfGpu(timing.CpuDevice):

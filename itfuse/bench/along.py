@@ -100,6 +100,7 @@ def _columns(count: int) -> tuple[Case, ...]:
             suites,
             SUM,
             temporaries=6,
+            hand="columns var",
             truth=lambda xp, x: xp.var(x, axis=0, dtype="float64"),
             bars=_COMPILERS,
             extra=extra,
@@ -115,6 +116,7 @@ ALONG: tuple[Case, ...] = (
         ((-1024, 1024),),
         lambda F, x, out=None: F.max(x, axis=-1),
         ("rows",),
+        hand="max",
         bars=_COMPILERS,
     ),
     Case(
@@ -125,6 +127,7 @@ ALONG: tuple[Case, ...] = (
         ("rows",),
         SUM,
         temporaries=4,
+        hand="var",
         bars=_COMPILERS,
     ),
     Case(
@@ -133,6 +136,7 @@ ALONG: tuple[Case, ...] = (
         ((-1024, 1024),),
         lambda F, x, out=None: F.argmax(x, axis=-1),
         ("rows",),
+        hand="argmax of rows",
         bars=_COMPILERS,
     ),
     *(case for count in _COLUMNS for case in _columns(count)),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,7 @@ import typer
 import itfuse as itf
 from itfuse import disk
 from itfuse.bench.commands import bench
+from itfuse.errors import CacheError
 
 app = typer.Typer(
     name="itfuse",
@@ -58,21 +61,41 @@ def info() -> None:
     """Say where it is, whether it is usable, and how full."""
     from itfuse.bench.doctor import cache_lines
 
-    for name, value in cache_lines().items():
-        print(f"{name:10}{value}")
+    with _one_line():
+        for name, value in cache_lines().items():
+            print(f"{name:10}{value}")
 
 
 @cache.command()
 def path() -> None:
-    """Print the directory."""
-    print(disk.info().path)
+    """Print the directory; exit 1 if there is none."""
+    with _one_line():
+        found = disk.directory()
+        if found is None:
+            raise CacheError(f"there is no cache directory: {disk.absent()}")
+        print(found)
 
 
 @cache.command()
 def clear() -> None:
     """Remove every entry."""
-    count = disk.clear()
-    print(f"removed {count} {'entry' if count == 1 else 'entries'} from {disk.info().path}")
+    with _one_line():
+        found = disk.directory()
+        if found is None:
+            print(f"nothing to remove: {disk.absent()}")
+            return
+        count = disk.clear()
+        print(f"removed {count} {'entry' if count == 1 else 'entries'} from {found}")
+
+
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    """Say in one line what was wrong with what the user gave, and exit 1."""
+    try:
+        yield
+    except (itf.ItfuseError, OSError) as why:
+        print(f"itfuse: {str(why).strip()}", file=sys.stderr)
+        raise typer.Exit(1) from None
 
 
 @app.command()
@@ -82,7 +105,9 @@ def build(
     ],
     signature: Annotated[
         list[str],
-        typer.Option(help='Arguments, such as "f4[n],f4[n,1000],float"; may be given again.'),
+        typer.Option(
+            help="Arguments, such as \"f4[n], f4[n,1000], float, mode='a'\"; may be given again."
+        ),
     ],
     output: Annotated[str, typer.Option("-o", "--output", help="File to write.", metavar="PATH")],
     arch: Annotated[str, typer.Option(help="Architectures: 80,90,120.")] = "90",
@@ -91,11 +116,8 @@ def build(
     from itfuse.ahead import build as compile_ahead
 
     sys.path.insert(0, "")  # modules of the current directory, as with python -m
-    try:
+    with _one_line():
         made = compile_ahead(function, signature, arch.split(","), output)
-    except (itf.ItfuseError, ImportError, OSError) as why:
-        print(f"itfuse: {why}", file=sys.stderr)
-        raise typer.Exit(1) from None
     count = f"{made} compiled {'code' if made == 1 else 'codes'}"
     print(f"{output}: {count} for {arch}, {_bytes(output)}")
 

@@ -122,6 +122,12 @@ APPS: tuple[Case, ...] = (
         64,
         temporaries=8,
         results=3,
+        kernel=Kernel(
+            "x0 - T(0.001) * (m * T(1.5353)) / (sqrt(v * T(100.4509)) + T(1e-8))",
+            before="T m = T(0.9) * x2 + T(0.1) * x1; "
+            "T v = T(0.999) * abs(x3) + T(0.001) * (x1 * x1);",
+            also=("m", "v"),
+        ),
     ),
     Case(
         "monte-carlo pi",  # 9 times the share of [-1, 2) x [-1, 2) inside the unit circle
@@ -131,6 +137,8 @@ APPS: tuple[Case, ...] = (
         _APPS,
         16,
         temporaries=4,
+        hand="pi",
+        numexpr="sum(where(x * x + y * y < 1, 1, 0))",
     ),
     Case(
         "k-means, 16 centres",
@@ -149,6 +157,7 @@ APPS: tuple[Case, ...] = (
         _APPS,
         16,
         temporaries=3,
+        numexpr="sum(x * y, axis=1)",
     ),
     Case(
         "stream copy",  # BabelStream (Deakin et al. 2018)
@@ -168,6 +177,7 @@ APPS: tuple[Case, ...] = (
         _APPS,
         kernel=Kernel("T(0.4) * x0"),
         triton="0.4 * x0",
+        numexpr="0.4 * x",
     ),
     Case(
         "stream add",
@@ -187,6 +197,7 @@ APPS: tuple[Case, ...] = (
         _APPS,
         kernel=Kernel("x0 + T(0.4) * x1"),
         triton="x0 + 0.4 * x1",
+        numexpr="x + 0.4 * y",
     ),
     Case(
         "stream dot",

@@ -124,6 +124,7 @@ BASIC: tuple[Case, ...] = (
         lambda F, x, y, out=None: (x + y, x - y),
         ("elementwise", "cpu"),
         results=2,
+        kernel=Kernel("x0 + x1", also=("x0 - x1",)),
         bars=(Bar(0.98),),
     ),
     Case(
@@ -178,6 +179,7 @@ BASIC: tuple[Case, ...] = (
         SUM,
         temporaries=6,
         results=2,
+        hand="moments",
         truth=lambda F, x: (F.mean(x, dtype="float64"), F.var(x, dtype="float64")),
     ),
     Case(
@@ -189,6 +191,7 @@ BASIC: tuple[Case, ...] = (
         SUM,
         temporaries=6,
         results=5,
+        hand="five",
         truth=lambda F, x, y: (
             F.mean(x, dtype="float64"),
             F.var(x, dtype="float64"),
@@ -205,6 +208,7 @@ BASIC: tuple[Case, ...] = (
         lambda F, x, out=None: (F.min(x), F.max(x)),
         ("reduce", "cpu"),
         results=2,
+        hand="minmax",
     ),
     Case(
         "argmax",
@@ -212,6 +216,7 @@ BASIC: tuple[Case, ...] = (
         (FULL,),
         lambda F, x, out=None: F.argmax(x),
         ("reduce",),
+        hand="argmax",
         bars=(Bar(0.98),),
     ),
     *(_running(f"cumsum(x*x){at}", size, least) for at, size, least in _SCANS),

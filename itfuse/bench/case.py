@@ -40,6 +40,10 @@ class Kernel:
         Whether every partial total is wanted, in order.
     keep : str
         For a selection: which elements stay, an expression.
+    before : str
+        Statements before `map`, which may use what they declare.
+    also : tuple of str
+        The elements of the further results, expressions as `map`.
     """
 
     map: str
@@ -48,6 +52,8 @@ class Kernel:
     identity: str = "T(0)"
     scan: bool = False
     keep: str = ""
+    before: str = ""
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,7 @@ class Case:
     numexpr, triton : str
         The expression as numexpr and (before a reduction) as Triton take it.
     hand : str
-        Name of a whole hand-written kernel in peers/rows.py.
+        Name of a whole hand-written kernel in peers/cuda_rows.py or peers/cuda_reduce.py.
     prepare : callable, optional
         (library, *random inputs) -> the inputs, where random numbers alone do not serve.
     truth : callable, optional
@@ -164,9 +170,10 @@ class Case:
     extra: bool = False
 
     def __post_init__(self) -> None:
-        """Kernels write into an array that is there, which these cases do not have."""
-        nowhere = self.allocates or self.results > 1
-        if nowhere and (self.kernel or self.triton or self.hand == "softmax"):
+        """Kernels write into arrays that are there; one for each result."""
+        written = 1 + len(self.kernel.also) if self.kernel else self.results
+        nowhere = self.allocates and (self.kernel or self.triton or self.hand)
+        if nowhere or written != self.results or (self.triton and self.results > 1):
             raise ValueError(f"{self.name}: a hand-written kernel needs an array for its answer")
 
     def shapes(self, size: int) -> tuple[tuple[int, ...], ...]:

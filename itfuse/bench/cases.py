@@ -84,7 +84,9 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> str:
         hint = f"did you mean {by_key[near[0]]!r}? " if near else ""
         listed = list(by_key.values())
         more = f" and {len(listed) - 20} more (itfuse bench list)" if len(listed) > 20 else ""
-        raise ConfigError(f"no {kind} {name!r}; {hint}there are {', '.join(listed[:20])}{more}")
+        # Names of cases have commas of their own.
+        text = ", ".join(map(repr, listed[:20]))
+        raise ConfigError(f"no {kind} {name!r}; {hint}there are {text}{more}")
     return found
 
 

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass, field, replace
 
 from itfuse.bench.case import COPY, FUSED, LATENCY
-from itfuse.bench.cases import CASES, SUITES
-from itfuse.bench.report import by_suite, milliseconds, number
+from itfuse.bench.cases import SUITES
+from itfuse.bench.report import by_suite
 from itfuse.bench.result import Report, Row
+from itfuse.bench.tables import milliseconds, number
 from itfuse.bench.timing import NEW_PROCESS
 
 
@@ -178,22 +179,25 @@ def _depth(rows: list[Row]) -> Curves:
 
 
 def _roofline(report: Report) -> Curves:
-    """Operations of NumPy a second over operations a byte; the roof is the copy."""
+    """Operations of NumPy a second over operations a byte.
+
+    The roofs are the copy and, where it is known, what the device has lanes for: an operation is
+    one addition or product there, while NumPy's `exp` is one operation too.
+    """
     series: dict[str, list[tuple[float, float, str]]] = {}
     for row in report.rows:
-        case = CASES.get(row.case)
-        if row.kind == LATENCY or case is None or not row.unfused_passes or not row.least_bytes:
-            continue
-        if row.suite in ("sizes", "depth", "dtypes"):
+        if row.kind == LATENCY or not row.unfused_passes or not row.least_bytes:
             continue
         operations = row.unfused_passes * row.size
-        for name in (FUSED, report.library):
-            if name in row.timings:
-                rate = operations / row.timings[name].median / 1e9
-                series.setdefault(name, []).append(
-                    (operations / row.least_bytes, rate, f"{row.case}: {number(rate)} Gop/s")
-                )
+        for name in _names(row):
+            rate = operations / row.timings[name].median / 1e9
+            series.setdefault(name, []).append(
+                (operations / row.least_bytes, rate, f"{row.case}: {number(rate)} Gop/s")
+            )
     ceiling = report.ceilings.get("copy") or report.ceiling or 0.0
-    return Curves("roofline", "roofline", "NumPy operations a byte of input and output",
+    known = report.arithmetic / 1e9
+    title = "roofline" if known else "roofline; the arithmetic ceiling is not known here"
+    return Curves("roofline-0", title, "NumPy operations a byte of input and output",
                   "10^9 operations a second", series, joined=False,
-                  roof=ceiling * 2**30 / 1e9)  # fmt: skip
+                  roof=ceiling * 2**30 / 1e9,
+                  limits={"float32 lanes": known} if known else {})  # fmt: skip

@@ -52,7 +52,10 @@ def run(
     ] = None,
     peer: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[,NAME]", help="Compare with these only."),
+        typer.Option(
+            metavar="NAME[,NAME]",
+            help="Compare with these only, and with the unfused library; `all` is every one.",
+        ),
     ] = None,
     size: Annotated[
         str | None,
@@ -97,14 +100,21 @@ def run(
             "that no longer fit are left out and named. [default: no limit]",
         ),
     ] = 0.0,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**31 - 1, help="Of the random inputs. [default: any]"),
+    ] = None,
     engine: Annotated[
         EngineName, typer.Option(help="auto takes the GPU if there is one.")
     ] = EngineName.auto,
 ) -> None:
     """Time fused passes beside the unfused library and a copy, in one run.
 
-    Every answer is checked before it is timed. Exit codes: 0, 1 if a case is wrong or failed,
-    2 for bad options, 130 after Ctrl-C, which keeps the results so far.
+    Without --suite and --case: eight cases on a GPU, beside CuPy; the suite cpu on the CPU, beside
+    NumPy and numexpr. Every answer is checked before it is timed.
+
+    Exit codes: 0, 1 if a case is wrong or failed, or if a peer that was asked for by name cannot
+    run here, 2 for bad options, 130 after Ctrl-C, which keeps the results so far.
     """
     if context.invoked_subcommand is not None:
         return
@@ -113,14 +123,23 @@ def run(
     outputs = {"json": json, "csv": csv, "markdown": markdown, "html": html}
     _refuse_unwritable(outputs, save_plot)
     elements = _option("--size", lambda: None if size is None else options.parse_size(size))
-    wanted = _option("--suite", lambda: cases.suites(suite or [])) or [basic.DEFAULT]
-    compared = None
-    if suite or peer:
-        compared = _option("--peer", lambda: peers.choose(peer or []))
+    wanted = _option("--suite", lambda: cases.suites(suite or []))
+    asked = _option("--peer", lambda: peers.choose(peer or []))
+    absent: dict[str, str] = {}
     try:
         device = timing.open_device("cpu" if wanted == ["cpu"] and engine == "auto" else engine)
     except DeviceError as wrong:
         raise typer.BadParameter(str(wrong), param_hint="--engine") from None
+    if not wanted and not case and device.engine == "cpu":
+        wanted = ["cpu"]
+        why = "" if peer else peers.registry()["numexpr"].missing(device)
+        absent = {"numexpr": why} if why else {}
+        asked = asked if peer else peers.choose(["numpy", *["numexpr"] * (not why)])
+    elif not wanted and not peer:
+        asked = peers.choose([device.library])
+    wanted = wanted or [basic.DEFAULT]
+    # Whoever is asked for, the unfused library is what the others are measured by.
+    compared = peers.choose([one.name for one in asked] + [device.library])
     if "cpu" in wanted and device.engine != "cpu":
         if "all" not in ",".join(suite or []).lower():
             raise typer.BadParameter(
@@ -145,18 +164,19 @@ def run(
         named=named,
         quick=quick,
         budget=budget,
+        seed=seed,
     )
-    console.print(report.title(result))
+    result.absent.update(absent)
+    console.print(report.title(result), soft_wrap=True)
 
     def planned(schedule: Any) -> None:
         console.print(f"{schedule}", style="dim", soft_wrap=True)
 
-    with report.progress(len(chosen)) as began:
+    with report.progress(lambda: len(result.cases)) as began:
 
         def starts(next_case: Any) -> None:
-            if json not in (None, "-") and result.rows:  # kept, whatever the next case does
-                with suppress(OSError):
-                    report.save(result, str(json))
+            if result.rows:  # kept, whatever the next case does
+                save_rows(result, outputs)
             began(next_case)
 
         runner.run(device, chosen, result, starts, compared, planned=planned)
@@ -164,7 +184,9 @@ def run(
     written = save_all(result, outputs, save_plot)
     if result.interrupted and not result.lost:
         raise typer.Exit(INTERRUPTED)
-    if result.failed or not written or not result.rows:  # a budget may be too small for any case
+    named_peers = bool(peer) and result.settings.peers != ("all",)
+    away = named_peers and any(one.name in result.absent for one in asked)
+    if result.failed or not written or not result.rows or away:  # no row: too small a budget
         raise typer.Exit(1)
 
 
@@ -198,14 +220,9 @@ def save_all(result: Any, outputs: dict[str, str | None], plot_path: str | None)
     bool
         Whether all of them were written where they were asked for.
     """
-    from itfuse.bench import export, page, plot, report
+    from itfuse.bench import plot
 
-    texts: dict[str, Callable[[], str]] = {
-        "json": lambda: report.json_text(result),
-        "csv": lambda: export.csv_text(result),
-        "markdown": lambda: export.markdown(result),
-        "html": lambda: page.page(result),
-    }
+    texts = _texts(result)
     failed = []
     for name, path in outputs.items():
         if path is not None and (why := _write(path, texts[name])):
@@ -221,6 +238,28 @@ def save_all(result: Any, outputs: dict[str, str | None], plot_path: str | None)
         if not _write(str(rescue), texts["json"]):
             print(f"itfuse: the results are in {rescue}", file=sys.stderr)
     return not failed
+
+
+def save_rows(result: Any, outputs: dict[str, str | None]) -> None:
+    """Write the rows so far to every file that was asked for; a picture is made at the end only."""
+    from itfuse.bench import report
+
+    for name, make in _texts(result).items():
+        path = outputs.get(name)
+        if path not in (None, "-"):
+            with suppress(OSError):  # said at the end, if it is still so
+                report.write(make(), str(path))
+
+
+def _texts(result: Any) -> dict[str, Callable[[], str]]:
+    from itfuse.bench import export, page, report
+
+    return {
+        "json": lambda: report.json_text(result),
+        "csv": lambda: export.csv_text(result),
+        "markdown": lambda: export.markdown(result),
+        "html": lambda: page.page(result),
+    }
 
 
 def _write(path: str, make: Callable[[], str | bytes]) -> str:
@@ -277,7 +316,8 @@ def compare(
 ) -> None:
     """Compare itfuse's times of two results.
 
-    Exit codes: 0, 1 if a case became slower or is gone, 2 if the files cannot be compared.
+    Exit codes: 0, 1 if a case became slower, is gone or is broken, 2 if the files cannot be
+    compared, or have no timed case of the same size in common.
     """
     from itfuse.bench import compare as comparison
     from itfuse.bench import report
@@ -285,8 +325,10 @@ def compare(
     before = _option("OLD.json", lambda: report.load(old))
     after = _option("NEW.json", lambda: report.load(new))
     changes = comparison.compare(before, after, threshold)
-    if not any(one.before and one.after for one in changes):
-        raise typer.BadParameter("the results have no timed case in common")
+    if not any(one.ratio or one.verdict == comparison.BROKEN for one in changes):
+        other = any(one.verdict == comparison.OTHER for one in changes)
+        what = "timed case of the same size" if other else "timed case"
+        raise typer.BadParameter(f"the results have no {what} in common")
     console = report.terminal()
     for why in comparison.differences(before, after):
         console.print(f"note: {why}", style="yellow")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.table import Table
 
 from itfuse.bench.case import FUSED
-from itfuse.bench.report import _table, milliseconds
+from itfuse.bench.remarks import listed
 from itfuse.bench.result import Report, Row
+from itfuse.bench.tables import Group, milliseconds, print_table
 
 SLOWER, FASTER, SAME, GONE, NEW, BROKEN = "slower", "faster", "same", "gone", "new", "broken"
+OTHER = "other size"
 BAD = (SLOWER, GONE, BROKEN)
 """What makes `itfuse bench compare` exit with 1."""
 
@@ -24,7 +25,8 @@ class Change:
     ----------
     case, verdict : str
         Its name, and `slower`, `faster`, `same`, `gone` (only in the old one), `new` (only in the
-        new one) or `broken` (was timed, and is wrong, failed or not available now).
+        new one), `broken` (was timed, and is wrong, failed or not available now) or `other size`
+        (was timed with another number of elements, which says nothing).
     before, after : float
         Medians in seconds; 0 where there is none.
     ratio : float
@@ -38,8 +40,8 @@ class Change:
     ratio: float = 0.0
 
 
-def _key(row: Row) -> tuple[str, str, str]:
-    return row.suite, row.case, row.dtype
+def _key(row: Row) -> tuple[str, str]:
+    return row.case, row.dtype  # not the suite: a case of several is shown where it was asked for
 
 
 def compare(old: Report, new: Report, threshold: float) -> list[Change]:
@@ -58,8 +60,8 @@ def compare(old: Report, new: Report, threshold: float) -> list[Change]:
     before = {_key(row): row for row in old.rows}
     # A result of format 1 does not say its dtype.
     if any(not row.dtype for row in (*old.rows, *new.rows)):
-        after = {(k[0], k[1], ""): row for k, row in after.items()}
-        before = {(k[0], k[1], ""): row for k, row in before.items()}
+        after = {(k[0], ""): row for k, row in after.items()}
+        before = {(k[0], ""): row for k, row in before.items()}
     for key, row in before.items():
         other = after.get(key)
         if not row.timed:
@@ -68,6 +70,9 @@ def compare(old: Report, new: Report, threshold: float) -> list[Change]:
             made.append(Change(row.case, GONE, row.timings[FUSED].median))
         elif not other.timed:
             made.append(Change(row.case, BROKEN, row.timings[FUSED].median))
+        elif _size(row, old) != _size(other, new):
+            times = row.timings[FUSED].median, other.timings[FUSED].median
+            made.append(Change(row.case, OTHER, *times))
         else:
             made.append(_change(row, other, threshold))
     made += [
@@ -76,6 +81,10 @@ def compare(old: Report, new: Report, threshold: float) -> list[Change]:
         if row.timed and not (key in before and before[key].timed)
     ]
     return made
+
+
+def _size(row: Row, report: Report) -> int:
+    return row.size or report.settings.size  # a result of format 1 has it in its settings only
 
 
 def _change(row: Row, other: Row, threshold: float) -> Change:
@@ -102,18 +111,20 @@ def differences(old: Report, new: Report) -> list[str]:
 
 def show(changes: list[Change], console: Console) -> None:
     """Print the changes, the worst first, and their number."""
-    table: Table = _table("case", "before ms", "after ms", "after / before", "")
-    order = (BROKEN, GONE, SLOWER, SAME, FASTER, NEW)
+    groups = []
+    order = (BROKEN, GONE, SLOWER, OTHER, SAME, FASTER, NEW)
     for one in sorted(changes, key=lambda change: (order.index(change.verdict), -change.ratio)):
         style = "bold red" if one.verdict in BAD else "green" if one.verdict == FASTER else ""
-        table.add_row(
-            one.case,
+        line = [
             milliseconds(one.before) if one.before else "",
             milliseconds(one.after) if one.after else "",
             f"{one.ratio:.3f}" if one.ratio else "",
             one.verdict,
-            style=style,
-        )
-    console.print(table)
+        ]
+        groups.append(Group(one.case, [(line, style)]))
+    print_table(console, ("case", "before ms", "after ms", "after / before", ""), groups)
+    if other := [one.case for one in changes if one.verdict == OTHER]:
+        console.print(f"not compared, since their sizes differ: {listed(other)}", style="yellow",
+                      soft_wrap=True)  # fmt: skip
     counts = {verdict: sum(one.verdict == verdict for one in changes) for verdict in order}
     console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))

@@ -66,10 +66,10 @@ def _cache() -> dict[str, str]:
 def cache_lines() -> dict[str, str]:
     """Return what `itfuse cache info` and the doctor say of the cache."""
     state = disk.info()
-    limit = f"of {bytes_text(state.limit)}" if state.limit else "allowed"
+    limit = f"of {bytes_text(state.limit)}" if state.limit else "of none: cache_size is 0"
     return {
         "location": state.path,
-        "usable": "yes" if state.usable else "no: what is compiled is not kept",
+        "usable": "yes" if state.usable and state.limit else "no: what is compiled is not kept",
         "entries": f"{state.entries:,}, {bytes_text(state.size)} {limit}",
     }
 

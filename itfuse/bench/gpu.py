@@ -11,7 +11,15 @@ import numpy as np
 from itfuse.bench import machine
 from itfuse.bench.case import FULL_SIZE
 from itfuse.bench.spaces import Library
-from itfuse.bench.timing import WARM_UP, Call, Timing, speeds, timing_of, uniform
+from itfuse.bench.timing import (
+    WARM_UP,
+    Call,
+    CallFailed,
+    Timing,
+    speeds,
+    timing_of,
+    uniform,
+)
 
 # splitmix64 (Steele, Lea, Flood 2014) of the index: needs no cuRAND. 24 bits fit a float exactly.
 _RANDOM = """
@@ -50,6 +58,10 @@ extern "C" __global__ void itfuse_bench_write(float4* x, unsigned long long n) {
     if (at < n) __stcs(x + at, make_float4(0.0f, 0.0f, 0.0f, 0.0f));
 }
 """
+# Float32 additions or products of a multiprocessor in a clock: "Arithmetic Instructions" in the
+# CUDA programming guide.
+_LANES = {"70": 64, "75": 64, "80": 64, "86": 128, "89": 128, "90": 128, "100": 128, "103": 128,
+          "120": 128}  # fmt: skip
 _LONGEST_HOLD = 0.02  # seconds; a call that itself waits for the device cannot be held longer
 _GRAPH_CALLS = 32
 _BATCH = 8  # calls of a peer that only the host's clock can time
@@ -144,8 +156,9 @@ class CudaDevice:
         streams of their own. Those of `replay` become graphs if they can be captured.
         """
         waits: Mapping[str, Callable[[Any], None]] = how.get("waits", {})
-        for count, call in enumerate(calls.values()):
-            call(count)  # builds, so that a round's time to queue says something
+        for count, (name, call) in enumerate(calls.items()):
+            with _named(name):
+                call(count)  # builds, so that a round's time to queue says something
         self.device.synchronize()
         graphs: dict[str, Any] = {}
         for name in how.get("replay", ()):
@@ -161,7 +174,10 @@ class CudaDevice:
             if took > hold and hold < _LONGEST_HOLD:  # some call waited for the host: once more
                 hold = min(2 * took, _LONGEST_HOLD)
                 continue
-            walls = {name: self._wall(calls[name], wait, count) for name, wait in waits.items()}
+            walls = {}
+            for name, wait in waits.items():
+                with _named(name):
+                    walls[name] = self._wall(calls[name], wait, count)
             count += _BATCH * len(waits)
             if turn >= WARM_UP:
                 for name, (start, end) in marks.items():
@@ -180,6 +196,7 @@ class CudaDevice:
     ) -> tuple[dict[str, tuple[Any, Any]], float]:
         event = self.cupy.cuda.Event
         marks = {name: (event(), event()) for name in calls}
+        named = {name: _named(name) for name in calls}
         began = time.perf_counter()
         self._hold((1,), (1,), (np.uint64(hold * 1e9),))
         for name, call in calls.items():
@@ -188,7 +205,8 @@ class CudaDevice:
             if name in graphs:
                 graphs[name][0].launch()
             else:
-                call(count)
+                with named[name]:
+                    call(count)
             end.record()
             count += 1
         took = time.perf_counter() - began
@@ -224,6 +242,33 @@ class CudaDevice:
             return None
         return graph, number, (kept, stream)
 
+    def launches(self, call: Callable[[], Any]) -> int | None:
+        """Return the kernels of a captured call; None for one that waits for the device."""
+        from itfuse.bench.peers.launches import kernels_of
+
+        stream = self.cupy.cuda.Stream(non_blocking=True)
+        try:
+            with stream:
+                call()  # fills the pool of this stream; what it made is free again
+                stream.synchronize()
+                stream.begin_capture()
+                try:
+                    kept = call()
+                finally:
+                    graph = stream.end_capture()
+            found = kernels_of(graph.graph)
+        except Exception:  # whatever a library raises: nothing is claimed of this peer
+            self.device.synchronize()
+            return None
+        del kept
+        return found
+
+    def arithmetic(self) -> float:
+        """Return lanes for float32 times the greatest clock; 0 for architectures not known here."""
+        lanes = _LANES.get(self.device.compute_capability, 0)
+        found = self.device.attributes
+        return float(lanes * found["MultiProcessorCount"] * found["ClockRate"] * 1e3)
+
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""
         self.device.synchronize()
@@ -240,6 +285,20 @@ class CudaDevice:
         except Exception as why:  # a lost GPU raises errors of several kinds
             return f"{type(why).__name__}: {(str(why).splitlines() or [''])[0]}"
         return ""
+
+
+class _named:  # noqa: N801 - reads as what it does
+    """Says whose call raised. A class, since it runs between the marks of a timing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        """Return: nothing is measured."""
+
+    def __exit__(self, kind: object, why: BaseException | None, trace: object) -> None:
+        if isinstance(why, Exception):
+            raise CallFailed(self.name) from why
 
 
 def _cuda_version(number: int) -> str:

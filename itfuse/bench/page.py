@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from html import escape
 
-from itfuse.bench.case import COPY, FUSED, LATENCY
+from itfuse.bench.case import COPY, FUSED
 from itfuse.bench.cases import SUITES
 from itfuse.bench.charts import Chart, Curves, charts
-from itfuse.bench.report import COMPARED, HOST, bar_cells, bar_lines, by_suite, lines, title
+from itfuse.bench.report import bar_cells, bar_lines, by_suite, savings, title
 from itfuse.bench.result import OK, Report
 from itfuse.bench.svg import draw
+from itfuse.bench.tables import headings_of, lines
 
 # Light and dark: each colour has at least 3:1 against its background (WCAG 2.2, 1.4.11).
 _LIGHT = ("#0b6b3a", "#b3400b", "#1e5fb4", "#8a3ab9", "#9a6a00", "#0b7a8a", "#b0246a", "#5b5f66",
@@ -39,7 +40,8 @@ svg text { fill: var(--fore); font: 12px system-ui, sans-serif; }
 svg .case { font-weight: 600; } svg .value { fill: var(--soft); stroke: var(--panel);
   stroke-width: 3px; paint-order: stroke; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; stroke-dasharray: 5 4; }
-svg .limit-text { fill: var(--limit); } svg .grid { stroke: var(--line); }
+svg .limit-text { fill: var(--limit); stroke: var(--panel); stroke-width: 3px;
+  paint-order: stroke; } svg .grid { stroke: var(--line); }
 svg polyline { fill: none; stroke-width: 2; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); }
@@ -93,6 +95,8 @@ def page(report: Report) -> str:
         about = SUITES.get(name, "what bounds each case: the copy, or arithmetic")
         body.append(f'<section id="{escape(name)}"><h2>{escape(name)}</h2>')
         body.append(f'<p class="soft">{escape(about)}</p>')
+        for line in savings(name, suites.get(name, []), report):
+            body.append(f"<p>{escape(line)}</p>")
         for chart in drawn.get(name, []):
             label = escape(f"chart of {chart.title}", quote=True)
             if chart.key != name:
@@ -155,7 +159,7 @@ def _legend(numbers: dict[str, int]) -> str:
 
 def _table(suite: str, report: Report) -> str:
     rows = by_suite(report)[suite]
-    headings = HOST if all(row.kind == LATENCY for row in rows) else COMPARED
+    headings = headings_of(rows, report)
     head = "".join(
         f'<th scope="col"{" class=name" if at < 2 else ""}>{escape(one)}</th>'
         for at, one in enumerate(headings)

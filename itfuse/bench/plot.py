@@ -97,7 +97,9 @@ def _draw_curves(axis: Any, chart: Curves, colours: dict[str, str]) -> None:
         low, high = (f(x for p in chart.series.values() for x, _, _ in p) for f in (min, max))
         axis.plot((low, high), (chart.roof * low, chart.roof * high), "--", color="#b00020",
                   label="copy ceiling")  # fmt: skip
-    for value in chart.limits.values():
+    for name, value in chart.limits.items():
         axis.axhline(value, color="#b00020", linestyle="--", linewidth=1)
+        axis.annotate(name, (1.0, value), xycoords=axis.get_yaxis_transform(), fontsize=6,
+                      ha="right", va="bottom")  # fmt: skip
     axis.set(xscale="log", yscale="log", xlabel=chart.x, ylabel=chart.y)
     axis.legend(fontsize=7)

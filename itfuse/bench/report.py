@@ -11,22 +11,22 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
-from itfuse.bench.case import COPY, FUSED, LATENCY, Bar, Case
+from itfuse.bench.case import COPY, FUSED, Bar, Case
 from itfuse.bench.cases import SUITES
+from itfuse.bench.remarks import listed
 from itfuse.bench.result import FAILED, OK, Report, Row, Settings, size_text
 from itfuse.bench.schedule import clock
+from itfuse.bench.tables import article, milliseconds, print_compared, print_plain
 from itfuse.bench.timing import Timing
 from itfuse.errors import ConfigError
 
 FORMAT = 2
 """Version of the JSON document; version 1 had one suite and no peers."""
 
-_LATER = ("ceilings", "clocks", "absent", "lost")  # of a report, from version 2 on
+_LATER = ("ceilings", "clocks", "absent", "lost", "arithmetic")  # of a report, from version 2 on
 
 
 def terminal(stderr: bool = False) -> Console:
@@ -38,29 +38,37 @@ def terminal(stderr: bool = False) -> Console:
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[Case], None]]:
+def progress(total: Callable[[], int]) -> Iterator[Callable[[Case], None]]:
     """Show a bar on standard error if that is a terminal; yields what to call with each case.
 
-    It is drawn when a case begins and never in between: no thread disturbs a timing.
+    It is drawn when a case begins and never in between: no thread disturbs a timing, and nothing
+    is drawn before the first one, so that what is printed until then stays. `total` says how many
+    there are by now, since cases may be left out.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(
+    bar = Progress(
         *columns,
         console=console,
         auto_refresh=False,
         transient=True,
         disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task("", total=total)
-        done = 0
+    )
+    task = bar.add_task("", total=total())
+    done = 0
 
-        def began(case: Case) -> None:
-            nonlocal done
-            bar.update(task, description=case.name, completed=done, refresh=True)
-            done += 1
+    def began(case: Case) -> None:
+        nonlocal done
+        if not done:
+            bar.start()
+        bar.update(task, description=case.name, completed=done, total=total(), refresh=True)
+        done += 1
 
+    try:
         yield began
+        bar.update(task, completed=done, total=done, refresh=bool(done))
+    finally:
+        bar.stop()
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -74,6 +82,7 @@ def document(report: Report) -> dict[str, Any]:
             {**asdict(bar), "found": row.found(bar), "kept": row.keeps(bar)} for bar in row.bars
         ]
         values = {**asdict(row), "bars": bars, "bytes_moved": row.bytes_moved}
+        values["suites"] = list(row.suites)
         if row.timed and COPY in row.timings:
             values["gib_per_s"] = row.gib_per_s
             values["copy_gib_per_s"] = row.copy_gib_per_s
@@ -129,6 +138,8 @@ def _from_document(values: dict[str, Any]) -> Report:
     rows = []
     for row in values["rows"]:
         stored = {name: value for name, value in row.items() if name in known}
+        if "suites" in stored:
+            stored["suites"] = tuple(stored["suites"])
         stored["timings"] = {name: Timing(**times) for name, times in row["timings"].items()}
         stored["bars"] = tuple(
             Bar(one["limit"], one["against"], one["of"]) for one in row.get("bars", ())
@@ -238,12 +249,14 @@ def title(report: Report) -> str:
 
 def show(report: Report, console: Console) -> None:
     """Print the table or the tables, the ceilings and the notes."""
-    if report.settings.peers:
-        for suite, rows in by_suite(report).items():
-            console.print(f"{suite}: {SUITES.get(suite, '')}", style="bold")
-            console.print(_compared(rows, report))
+    if set(report.settings.peers) <= {FUSED, report.library}:
+        print_plain(report, console)
     else:
-        console.print(_plain(report))
+        for suite, rows in by_suite(report).items():
+            console.print(f"{suite}: {SUITES.get(suite, '')}", style="bold", soft_wrap=True)
+            print_compared(rows, report, console)
+            for line in savings(suite, rows, report):
+                console.print(line, soft_wrap=True)
     _show_failures(report, console)
     if report.ceiling is not None:
         console.print(
@@ -259,14 +272,18 @@ def show(report: Report, console: Console) -> None:
         console.print(f"without {name}: {why}")
     for note in report.notes:
         console.print(f"note: {note}")
-    if report.settings.peers:
-        if report.rows:
-            console.print(f"took {took(report)}", soft_wrap=True)
-        console.print(f"again: {report.command()}", soft_wrap=True)
+    if any(row.seconds for row in report.rows):
+        console.print(f"took {took(report)}", soft_wrap=True)
+    console.print(f"again: {report.command()}", soft_wrap=True)
     if report.interrupted:
         console.print(
             f"interrupted: {len(report.rows)} of {len(report.cases)} cases ran", style="yellow"
         )
+
+
+def savings(suite: str, rows: list[Row], report: Report) -> list[str]:
+    """Return what fusion saves, a line for each case of the suite that shows it."""
+    return [said for row in rows if (said := article(row, report))] if suite == "article" else []
 
 
 def _show_failures(report: Report, console: Console) -> None:
@@ -298,7 +315,7 @@ def bar_lines(report: Report) -> list[str]:
     if missing:
         made.append(f"not measured for want of {', '.join(sorted(missing))}")
     if untimed:
-        made.append(f"not measured, since itfuse was not timed: {', '.join(untimed)}")
+        made.append(f"not measured, since itfuse was not timed: {listed(untimed)}")
     return made
 
 
@@ -326,107 +343,17 @@ def bar_cells(report: Report) -> list[tuple[str, str, str, str]]:
 
 def took(report: Report) -> str:
     """Return what each suite took."""
-    spent = {suite: sum(row.seconds for row in rows) for suite, rows in by_suite(report).items()}
+    spent: dict[str, float] = {}
+    for row in report.rows:
+        spent[row.suite] = spent.get(row.suite, 0.0) + row.seconds
     parts = [f"{suite} {clock(seconds)}" for suite, seconds in spent.items()]
     return f"{clock(sum(spent.values()))}: {', '.join(parts)}"
 
 
 def by_suite(report: Report) -> dict[str, list[Row]]:
-    """Return the rows of each suite, in the order of the run."""
-    found: dict[str, list[Row]] = {}
+    """Return the rows of each suite that was asked for; a case of two is a row of both."""
+    found: dict[str, list[Row]] = {suite: [] for suite in report.settings.suites}
     for row in report.rows:
-        found.setdefault(row.suite, []).append(row)
-    return found
-
-
-def _table(*headings: str, left: int = 1) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for at, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if at < left else "right", no_wrap=True)
-    return table
-
-
-def _plain(report: Report) -> Table:
-    table = _table("case", "MiB moved", "passes", "ms", "GiB/s", "of ceiling",
-                   f"{report.library} ms", "speed-up")  # fmt: skip
-    for row in report.rows:
-        table.add_row(*cells(row, report.library), style="" if row.status == OK else "bold red")
-    return table
-
-
-COMPARED = ("case", "by", "passes", "MiB moved", "ms", "spread", "GiB/s", "of ceiling",
-            "vs itfuse")  # fmt: skip
-HOST = ("case", "by", "us a call", "spread", "vs itfuse")
-
-
-def _compared(rows: list[Row], report: Report) -> Table:
-    bandwidth = [row for row in rows if row.kind != LATENCY]
-    table = _table(*(COMPARED if bandwidth else HOST), left=2)
-    for row in rows:
-        for at, line in enumerate(lines(row, report)):
-            table.add_row("" if at else row.case, *line, style="bold" if line[0] == FUSED else "")
-    return table
-
-
-def lines(row: Row, report: Report) -> list[list[str]]:
-    """Return a line for each that was timed, itfuse first, then those that were not, and why."""
-    made = []
-    own = row.timings.get(FUSED)
-    if own is None:
-        made.append([FUSED, row.status])
-    for name, one in row.timings.items():
-        if name == COPY:
-            continue
-        against = f"{one.median / own.median:.2f}x" if own else ""
-        if row.kind == LATENCY:
-            made.append([name, f"{one.median * 1e6:,.2f}", f"{one.spread:.0%}", against])
-            continue
-        passes, moved = "", ""
-        if name == FUSED:
-            passes, moved = str(row.passes), number(row.bytes_moved / 2**20)
-        elif name == report.library and row.unfused_passes:
-            passes, moved = str(row.unfused_passes), number(row.unfused_bytes / 2**20)
-        speed = row.peer_gib_per_s(name)
-        share = f"{speed / row.copy_gib_per_s:.2f}" if COPY in row.timings else ""
-        made.append(
-            [name, passes, moved, milliseconds(one.median), f"{one.spread:.1%}", number(speed),
-             share, against]
-        )  # fmt: skip
-    made += [[name, why.split(":")[0]] for name, why in row.failures.items()]
-    return made
-
-
-def cells(row: Row, library: str) -> list[str]:
-    """Return the columns of a row: name, MiB, passes, ms, GiB/s, share, unfused ms, speed-up."""
-    if not row.timed or COPY not in row.timings:
-        return [row.case, "", "", row.status]
-    unfused = row.timings.get(library)
-    return [
-        row.case,
-        number(row.bytes_moved / 2**20),
-        str(row.passes),
-        milliseconds(row.timings[FUSED].median),
-        number(row.gib_per_s),
-        f"{row.share:.2f}",
-        milliseconds(unfused.median) if unfused else "",
-        f"{row.speed_up(library):.2f}x" if unfused else row.peers.get(library, "").split(":")[0],
-    ]
-
-
-def number(value: float) -> str:
-    """Return a number with the digits that matter.
-
-    Examples
-    --------
-    >>> number(4008.04), number(8.5), number(0.0123)
-    ('4,008.0', '8.50', '0.012')
-    """
-    return f"{value:,.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
-
-
-def milliseconds(seconds: float) -> str:
-    """Return a time in milliseconds."""
-    value = seconds * 1e3
-    return (
-        f"{value:.3f}" if 0.01 <= value < 10 else f"{value:.1f}" if value >= 10 else f"{value:.2g}"
-    )
+        for suite in row.suites or (row.suite,):
+            found.setdefault(suite, []).append(row)
+    return {suite: rows for suite, rows in found.items() if rows}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,6 +79,12 @@ class Row:
         Every input and every output once: what a perfect fusion moves.
     unfused_passes, unfused_bytes : int
         Operations that the form makes of the unfused library, and what they move.
+    suites : tuple of str
+        Every suite that was asked for and has the case; it is timed once.
+    kernels : dict of str to int
+        For each timing: kernels that a call launches, where they could be counted.
+    moved : dict of str to int
+        For each timing: bytes that a call reads and writes, where somebody knows.
     peers : dict of str to str
         For each peer that was not timed: why.
     bars : tuple of Bar
@@ -103,6 +110,9 @@ class Row:
     least_bytes: int = 0
     unfused_passes: int = 0
     unfused_bytes: int = 0
+    suites: tuple[str, ...] = ()
+    kernels: dict[str, int] = field(default_factory=dict)
+    moved: dict[str, int] = field(default_factory=dict)
     peers: dict[str, str] = field(default_factory=dict)
     bars: tuple[Bar, ...] = ()
     seconds: float = 0.0
@@ -205,6 +215,8 @@ class Report:
         The device's clocks before and after, as found.
     absent : dict of str to str
         Peers that cannot run here, and why.
+    arithmetic : float
+        Additions or products of float32 a second that the device has lanes for; 0 if not known.
     lost : str
         How the device was lost, if it was.
     """
@@ -225,6 +237,7 @@ class Report:
     clocks: list[str] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
     lost: str = ""
+    arithmetic: float = 0.0
 
     @property
     def timed(self) -> list[Row]:
@@ -250,16 +263,18 @@ class Report:
     def command(self) -> str:
         """Return the command that runs this again."""
         settings = self.settings
-        parts = ["itfuse bench", f"--engine {self.engine}"]
-        if settings.suites != ("default",):
-            parts.append(f"--suite {','.join(settings.suites)}")
-        if settings.peers not in ((), ("all",)):
-            parts.append(f"--peer '{','.join(settings.peers)}'")
-        parts += [f"--case '{name}'" for name in settings.named]
+        peers = settings.peers or (FUSED, self.library)
+        parts = [
+            f"itfuse bench --engine {self.engine}",
+            f"--suite {','.join(settings.suites)}",
+            f"--peer {shlex.quote(','.join(peers))}",
+        ]
+        parts += [f"--case {shlex.quote(name)}" for name in settings.named]
         parts += [
             f"--size '{size_text(settings.size)}'",
             f"--dtype {settings.dtype}",
             f"--repeat {settings.repeat}",
+            f"--seed {settings.seed}",
         ]
         parts += ["--quick"] * settings.quick
         parts += [f"--budget {settings.budget:g}"] * bool(settings.budget)

@@ -15,25 +15,32 @@ from typing import Any
 import numpy as np
 
 import itfuse as itf
-from itfuse.bench import host, machine, unfused
+from itfuse.bench import counts, host, machine
 from itfuse.bench.answers import Arrays, answer, arrays_of, nothing
 from itfuse.bench.basic import DEFAULT
 from itfuse.bench.case import COPY, FUSED, LATENCY, Case
 from itfuse.bench.check import difference, peer_tolerance
 from itfuse.bench.peers import NotForThis, Peer, registry
-from itfuse.bench.peers.own import plan
+from itfuse.bench.remarks import listed, remark
 from itfuse.bench.result import ABSENT, FAILED, OK, WRONG, Report, Row, Settings
-from itfuse.bench.schedule import MEMORY_SHARE, MOST_SETS, STARTS, Schedule, fit, needs, suite_of
+from itfuse.bench.schedule import (
+    MEMORY_SHARE,
+    MOST_SETS,
+    STARTS,
+    Schedule,
+    fit,
+    needs,
+    suite_of,
+    suites_of,
+)
 from itfuse.bench.start import rows as start_rows
-from itfuse.bench.timing import Device
+from itfuse.bench.timing import Device, first_line, without_failures
 from itfuse.dtypes import as_dtype
 
-_LEAST_STEADY = 8  # repeats that halves are compared of
 _REPLAYED = 1 << 26  # bytes of a copy below which launches are replayed from a graph
 _CEILING_ROUNDS = 9
 _QUICK_ROUNDS = 7
 _PROCESSES = 3
-_NAMED = 8  # cases that a note names
 
 
 def start(
@@ -48,6 +55,7 @@ def start(
     named: tuple[str, ...] = (),
     quick: bool = False,
     budget: float = 0.0,
+    seed: int | None = None,
 ) -> Report:
     """Return the empty report of a run: sizes chosen, machine described, nothing timed.
 
@@ -71,6 +79,8 @@ def start(
         Whether a few rounds do.
     budget : float
         Seconds that the run may take; 0 for no limit.
+    seed : int, optional
+        Of the random inputs; any, if not given.
     """
     asked = size or device.default_size
     free = device.free_memory()
@@ -89,7 +99,7 @@ def start(
             asked,
             dtype,
             repeats,
-            secrets.randbits(31),
+            secrets.randbits(31) if seed is None else seed,
             suites,
             _asked(peers),
             named,
@@ -105,6 +115,8 @@ def start(
             f"{asked:,} elements need {most / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are "
             f"free: scaled down to {fitting:,} elements"
         )
+    with suppress(Exception):  # a device that does not say what it is still runs the cases
+        report.arithmetic = device.arithmetic()
     if device.library == "numpy" and any("erf" in case.meaning for case in cases):
         report.notes.append("NumPy has no erf: the unfused gelu calls itfuse's own NumPy erf")
     return report
@@ -173,6 +185,7 @@ def run(
                 )
             row = _timed(device, case, replace(report.settings, size=size), compared)
             report.rows.append(row)
+            schedule.took(case.name, row.seconds)
             if row.status == FAILED and (why := device.lost()):
                 report.lost, report.interrupted = why, True
                 report.notes.append(f"the device stopped answering ({why}): the run ends here")
@@ -181,13 +194,13 @@ def run(
             too_late += _starts(device, report, schedule)
             report.clocks += [found for found in [device.clocks()] if found]
         if too_large:
-            report.notes.append(f"left out, since larger ones do not fit: {', '.join(too_large)}")
+            report.notes.append(f"left out, since larger ones do not fit: {listed(too_large)}")
         if too_late:
             report.notes.append(
                 f"the budget of {schedule.budget:g} s was spent: left out {len(too_late)}: "
-                f"{', '.join(too_late)}"
+                f"{listed(too_late)}"
             )
-        _remark(device, report)
+        remark(device, report)
     report.rows.sort(key=lambda row: order.get(row.case, len(order)))
 
 
@@ -261,41 +274,12 @@ def _size(case: Case, device: Device, report: Report) -> int:
     return fit([case], asked, report.settings.dtype, device.free_memory())
 
 
-def _remark(device: Device, report: Report) -> None:
-    cached = [row.case for row in report.timed if _from_cache(row, device)]
-    if cached:
-        more = f" and {len(cached) - _NAMED} more" if len(cached) > _NAMED else ""
-        report.notes.append(
-            f"inputs this small stay in the {device.cache / 2**20:.0f} MiB cache, so GiB/s "
-            f"is not that of memory: {', '.join(cached[:_NAMED])}{more}"
-        )
-    if report.settings.repeat < _LEAST_STEADY:
-        return
-    timings = [(r.case, n, t) for r in report.rows for n, t in r.timings.items() if n != COPY]
-    shaky = sorted((t for t in timings if not t[2].steady), key=lambda t: -t[2].drift)
-    if shaky:
-        worst = ", ".join(f"{case} by {name} {one.drift:.0%}" for case, name, one in shaky[:3])
-        report.notes.append(
-            f"{len(shaky)} of {len(timings)} timings drifted by more than their spread between "
-            f"the halves of the repeats, so something else ran beside: at most {worst}"
-        )
-
-
 @contextmanager
 def _ctrl_c_ends(report: Report) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
         report.interrupted = True
-
-
-def _from_cache(row: Row, device: Device) -> bool:
-    return COPY in row.timings and row.sets * row.copy_bytes < 2 * device.cache
-
-
-def first_line(why: BaseException) -> str:
-    """Return an error as one line: its kind and the first line of its text."""
-    return f"{type(why).__name__}: {(str(why).splitlines() or [''])[0]}"
 
 
 def run_case(
@@ -315,6 +299,7 @@ def run_case(
         case.meaning,
         OK,
         suite=suite_of(case, settings.suites),
+        suites=suites_of(case, settings.suites),
         dtype=case.dtype or settings.dtype,
         size=settings.size,
         bars=case.promises(device.engine, settings.size, settings.dtype),
@@ -334,13 +319,12 @@ def _run_case(device: Device, case: Case, settings: Settings, peers: list[Peer],
     size = settings.size
     sets = [arrays_of(device, case, size, settings, 0)]
     spare = sets[0].spare
-    numbers: dict[str, Any] = _plan_numbers(case, sets[0])
-    numbers.update(_unfused_numbers(case, size, row.dtype))
+    numbers: dict[str, Any] = counts.plan_numbers(case, sets[0])
+    numbers.update(counts.unfused_numbers(case, size, row.dtype))
     row = replace(row, copy_bytes=2 * spare.nbytes, **numbers)
     small = arrays_of(device, case, case.small, settings, MOST_SETS)
     refused: dict[str, str] = {}
     good: list[Peer] = []
-    own_wrong = ""
     for arrays, last in ((small, False), (sets[0], True)):
         want = answer(device, case, arrays)
         if last:
@@ -356,49 +340,42 @@ def _run_case(device: Device, case: Case, settings: Settings, peers: list[Peer],
             elif last:
                 good.append(peer)
     del small, want
-    own_wrong = refused.pop(FUSED, "")
-    row = replace(row, peers=refused)
-    if own_wrong:
-        status = next((s for s in (WRONG, FAILED) if own_wrong.startswith(s)), ABSENT)
-        row = replace(row, status=status, message=own_wrong.removeprefix(status).lstrip(": "))
-        if status == WRONG or not good:
-            return row
+    row = judged(row, refused)
+    if row.status == WRONG or not good:
+        return row
+    kernels, moved = counts.of_peers(device, case, sets[0], good, row)
+    row = replace(row, kernels=kernels, moved=moved)
+    device.trim()
+    for peer in peers:  # what they keep for themselves is room for the sets
+        peer.trim()
     count = _sets(device, case, size, settings.dtype)
     sets += [arrays_of(device, case, size, settings, number) for number in range(1, count)]
-    timings = _time(device, case, sets, good, settings.repeat)
-    return replace(row, sets=count, timings=timings)
+    timings, failed = _time(device, case, sets, good, settings.repeat)
+    refused = {**row.peers, **{name: f"{FAILED}: {why}" for name, why in failed.items()}}
+    return replace(judged(row, refused), sets=count, timings=timings)
 
 
-def _plan_numbers(case: Case, arrays: Arrays) -> dict[str, int]:
-    try:
-        made = plan(case, arrays.inputs)
-    except NotForThis:
-        return {}
-    return {
-        "passes": made.passes,
-        "bytes_read": made.bytes_read,
-        "bytes_written": made.bytes_written,
-    }
-
-
-def _unfused_numbers(case: Case, size: int, dtype: str) -> dict[str, int]:
-    """Return what the unfused library would move, counted small and scaled up."""
-    few = 4 * case.small
-    try:
-        arrays = tuple(np.ones(shape, as_dtype(dtype, "")) for shape in case.shapes(few))
-        if case.prepare:
-            arrays = case.prepare(np, *arrays)
-        passes, nbytes = unfused.count(case.form, arrays)
-    except Exception:  # NumPy has no such operation in this dtype: nothing is claimed
-        return {}
-    return {"unfused_passes": passes, "unfused_bytes": round(nbytes * size / few)}
+def judged(row: Row, refused: dict[str, str]) -> Row:
+    """Return a row with what was found of its peers; what was found of itfuse is its status."""
+    others = {name: why for name, why in refused.items() if name != FUSED}
+    own = refused.get(FUSED, "")
+    if own:
+        status = next((s for s in (WRONG, FAILED) if own.startswith(s)), ABSENT)
+        row = replace(row, status=status, message=own.removeprefix(status).lstrip(": "))
+    return replace(row, peers=others)
 
 
 def _time(
     device: Device, case: Case, sets: list[Arrays], peers: list[Peer], repeat: int
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the timings, and what peers raised while they were bound or timed."""
     count = len(sets)
-    bound = {peer: [peer.bind(case, one.inputs, one.out, device) for one in sets] for peer in peers}
+    bound, failed = {}, {}
+    for peer in peers:
+        try:
+            bound[peer] = [peer.bind(case, one.inputs, one.out, device) for one in sets]
+        except Exception as why:  # whatever a library raises: the others are timed all the same
+            failed[peer.name] = first_line(why)
 
     def rotated(calls: list[Callable[[], Any]]) -> Callable[[int], Any]:
         return lambda number: calls[number % count]()
@@ -413,7 +390,18 @@ def _time(
     if 2 * sets[0].spare.nbytes <= _REPLAYED and not case.dynamic:
         replay = [peer.name for peer in peers if peer.replays] + [COPY]
     waits = {peer.name: peer.wait for peer in peers if peer.wait is not None}
-    return device.measure(calls, repeat, waits=waits, replay=replay, sets=count)
+
+    def measure(some: dict[str, Any]) -> dict[str, Any]:
+        return device.measure(
+            some,
+            repeat,
+            waits={name: wait for name, wait in waits.items() if name in some},
+            replay=[name for name in replay if name in some],
+            sets=count,
+        )
+
+    timings, later = without_failures(calls, measure, COPY)
+    return timings, {**failed, **later}
 
 
 def _sets(device: Device, case: Case, size: int, dtype: str) -> int:

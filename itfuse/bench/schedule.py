@@ -21,7 +21,7 @@ _HOST_BATCH = 0.004  # seconds of a batch of calls of which the host's time is t
 STARTS = "first results of new processes"
 """What the suite `latency` does beside its cases."""
 
-_STARTS = {"cuda": 60.0, "cpu": 3.0}  # seconds of the new processes of the suite `latency`
+_STARTS = {"cuda": 65.0, "cpu": 4.0}  # seconds of the new processes of the suite `latency`
 
 
 def needs(case: Case, size: int, dtype: str) -> int:
@@ -48,6 +48,18 @@ def fit(cases: list[Case], size: int, dtype: str, free: int) -> int:
 def suite_of(case: Case, suites: Iterable[str]) -> str:
     """Return the suite that a case runs in: the first of `suites` that has it, or its own first."""
     return next((one for one in suites if one in case.suites), (*case.suites, DEFAULT)[0])
+
+
+def suites_of(case: Case, suites: Iterable[str]) -> tuple[str, ...]:
+    """Return all of `suites` that have a case, or its own first.
+
+    Examples
+    --------
+    >>> from itfuse.bench.cases import CASES
+    >>> suites_of(CASES["dot"], ("reduce", "cpu", "scan")), suites_of(CASES["dot"], ("scan",))
+    (('reduce', 'cpu'), ('default',))
+    """
+    return tuple(one for one in suites if one in case.suites) or (suite_of(case, ()),)
 
 
 def estimate(case: Case, peers: Iterable[Any], device: Device, settings: Any) -> float:
@@ -116,6 +128,7 @@ class Schedule:
         """Count the time from now on."""
         self._began = time.monotonic()
         self._tried: set[str] = set()
+        self._pace: dict[str, tuple[float, float]] = {}
 
     def may_begin(self, name: str) -> bool:
         """Return whether a case, or `STARTS`, would end in time; the first of a suite is tried."""
@@ -124,7 +137,18 @@ class Schedule:
         self._tried.add(suite)
         if first and self.budget:
             return spent < self.budget
-        return spent + self._cost[name] <= self._until[suite]
+        return spent + self._cost[name] * self._factor(suite) <= self._until[suite]
+
+    def took(self, name: str, seconds: float) -> None:
+        """Learn what a case took: estimates of what comes are corrected by it."""
+        suite = self._suite[name]
+        expected, found = self._pace.get(suite, (0.0, 0.0))
+        self._pace[suite] = expected + self._cost[name], found + seconds
+
+    def _factor(self, suite: str) -> float:
+        """Return how much longer, or shorter, the suite's cases take than was estimated."""
+        expected, found = self._pace.get(suite, (0.0, 0.0))
+        return min(max(found / expected, 0.25), 4.0) if expected else 1.0
 
     def __str__(self) -> str:
         """Return the estimates in words."""

@@ -130,7 +130,7 @@ def _chain(length: int) -> Case:
         c = f"({c} * T(0.75))" if at % 2 == 0 else f"({c} + T(0.25))"
     return Case(
         f"{length} operation{'s' if length > 1 else ''}", f"{text} * 0.75", (FULL,), form,
-        ("depth",), kernel=Kernel(f"{c} * T(0.75)"), numexpr="",
+        ("depth",), kernel=Kernel(f"{c} * T(0.75)"), numexpr=f"{text} * 0.75",
         triton=f"{c} * 0.75".replace("T(", "("), extra=length not in (1, 8, 64),
     )  # fmt: skip
 

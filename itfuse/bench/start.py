@@ -118,8 +118,13 @@ def child(strategy: str, engine: str, imported: float) -> None:
 
 
 def measure(engine: str, repeat: int = 1) -> list[Start]:
-    """Start the processes and return what they measured; `cub` only where there is a GPU."""
+    """Start the processes and return what they measured; `cub` only where there is a GPU.
+
+    One process before them is not counted: it reads files that the others find in memory.
+    """
     found = []
+    with tempfile.TemporaryDirectory(prefix="itfuse-start-") as directory:
+        _process("tile", CACHES[0], engine, directory)
     for strategy in ("tile", "cub") if engine == "cuda" else ("tile",):
         for _ in range(repeat):
             with tempfile.TemporaryDirectory(prefix="itfuse-start-") as directory:

@@ -9,6 +9,7 @@ from itfuse.bench.charts import Bars, Chart, Curves
 
 _WIDTH, _LEFT, _RIGHT = 860, 190, 200
 _BAR, _GAP, _HEAD = 16, 12, 20
+_LETTER = 7.0  # about the width of one, in 12 px
 
 
 def text_of(x: float, y: float, text: str, anchor: str = "start", kind: str = "label") -> str:
@@ -36,7 +37,11 @@ def _bars(chart: Bars, numbers: dict[str, int]) -> str:
     known = [v for _, bars in chart.groups for _, v, _ in bars if v is not None]
     most = max([*known, *chart.limits.values()], default=1.0) or 1.0
     scale = (_WIDTH - _LEFT - _RIGHT) / most
-    y = 34.0
+    limits = _levels(
+        {name: _LEFT + value * scale for name, value in chart.limits.items()},
+        {name: f"{name} {value:,.0f}" for name, value in chart.limits.items()},
+    )
+    y = 20.0 + 14 * max([1, *(level + 1 for _, level in limits.values())])
     parts: list[str] = []
     for case, bars in chart.groups:
         parts.append(text_of(4, y + 13, case, kind="case"))
@@ -58,16 +63,31 @@ def _bars(chart: Bars, numbers: dict[str, int]) -> str:
         y += _GAP
     # Behind the bars, so that their texts stay readable.
     lines: list[str] = []
-    tops: list[float] = []
-    for name, value in sorted(chart.limits.items(), key=lambda item: item[1]):
-        x = _LEFT + value * scale
-        level = 12 if not tops or x - tops[-1] > 150 else 26 if len(tops) % 2 else 12
-        tops.append(x)
-        lines.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{level + 3}" y2="{y:.1f}" class="limit"/>'
-        )
-        lines.append(text_of(x - 4, level, f"{name} {value:,.0f}", "end", "limit-text"))
-    return _open(chart, y + 6) + "".join(lines + parts) + "</svg>"
+    words: list[str] = []
+    for name, (x, level) in limits.items():
+        top = 12 + 14 * level
+        lines.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + 3}" y2="{y:.1f}" class="limit"/>')
+        text = f"{name} {chart.limits[name]:,.0f}"
+        words.append(text_of(x - 4, top, text, "end", "limit-text"))
+    return _open(chart, y + 6) + "".join(lines + words + parts) + "</svg>"
+
+
+def _levels(at: dict[str, float], texts: dict[str, str]) -> dict[str, tuple[float, int]]:
+    """Return where each line is and on which level its text, so that no two texts overlap.
+
+    Examples
+    --------
+    >>> _levels({"a": 500, "b": 510, "c": 520, "d": 700}, dict.fromkeys("abcd", "ceiling 100"))
+    {'a': (500, 0), 'b': (510, 1), 'c': (520, 2), 'd': (700, 0)}
+    """
+    found: dict[str, tuple[float, int]] = {}
+    ends: list[float] = []  # of the last text of each level
+    for name, x in sorted(at.items(), key=lambda one: one[1]):
+        begin = x - _LETTER * len(texts[name])
+        level = next((k for k, end in enumerate(ends) if end < begin), len(ends))
+        ends[level : level + 1] = [x]
+        found[name] = (x, level)
+    return found
 
 
 def marks(low: float, high: float) -> list[float]:

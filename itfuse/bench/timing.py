@@ -76,6 +76,20 @@ def timing_of(seconds: list[float], method: str = "") -> Timing:
     return Timing(median, min(seconds), max(seconds), spread, drift, method)
 
 
+class CallFailed(Exception):
+    """A call raised while it was timed.
+
+    Parameters
+    ----------
+    name : str
+        Which one; what it raised is the cause.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
 class Device(Protocol):
     """Where the benchmark runs.
 
@@ -134,7 +148,18 @@ class Device(Protocol):
         `waits` has, for the calls that the device's clock cannot time, what waits for their
         result; `replay` the names of those that may be replayed as a graph, and `sets` how many
         calls rotate over all arrays.
+
+        Raises
+        ------
+        CallFailed
+            If one of them raises.
         """
+
+    def launches(self, call: Callable[[], Any]) -> int | None:
+        """Return the kernels that a call launches; None where they cannot be counted."""
+
+    def arithmetic(self) -> float:
+        """Return the additions or products of float32 a second that there are lanes for, or 0."""
 
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""
@@ -216,15 +241,26 @@ class CpuDevice:
         count = 0
         for turn in range(WARM_UP + repeat):
             for name, call in calls.items():
-                start = time.perf_counter()
-                result = call(count)
-                if name in waits:
-                    waits[name](result)
-                took = time.perf_counter() - start
+                try:
+                    start = time.perf_counter()
+                    result = call(count)
+                    if name in waits:
+                        waits[name](result)
+                    took = time.perf_counter() - start
+                except Exception as why:
+                    raise CallFailed(name) from why
                 count += 1
                 if turn >= WARM_UP:
                     seconds[name].append(took)
         return {name: timing_of(times, "wall") for name, times in seconds.items()}
+
+    def launches(self, call: Callable[[], Any]) -> int | None:
+        """Return None: NumPy launches nothing."""
+        return None
+
+    def arithmetic(self) -> float:
+        """Return 0: what a processor's vector units do a second is not known here."""
+        return 0.0
 
     def wait(self) -> None:
         """Return: NumPy has finished."""
@@ -235,6 +271,53 @@ class CpuDevice:
     def lost(self) -> str:
         """Return an empty text."""
         return ""
+
+
+def without_failures(
+    calls: dict[str, Any], measure: Callable[[dict[str, Any]], dict[str, Timing]], needed: str = ""
+) -> tuple[dict[str, Timing], dict[str, str]]:
+    """Time calls; one that raises is dropped, and the others are timed from the beginning.
+
+    Parameters
+    ----------
+    calls : dict of str to callable
+        What to time.
+    measure : callable
+        Times them, and raises `CallFailed`.
+    needed : str
+        The one without which the others say nothing: what it raises is raised.
+
+    Returns
+    -------
+    tuple of (dict of str to Timing, dict of str to str)
+        The timings, and what each of the others raised.
+
+    Examples
+    --------
+    >>> def measure(calls):
+    ...     if "bad" in calls:
+    ...         raise CallFailed("bad") from MemoryError("no room")
+    ...     return {name: timing_of([1.0]) for name in calls}
+    >>> timings, failed = without_failures({"good": len, "bad": len}, measure)
+    >>> list(timings), failed
+    (['good'], {'bad': 'MemoryError: no room'})
+    """
+    left = dict(calls)
+    failed: dict[str, str] = {}
+    while True:
+        try:
+            return measure(left), failed
+        except CallFailed as why:
+            cause = why.__cause__ or why
+            if why.name == needed or why.name not in left:
+                raise cause from None
+            failed[why.name] = first_line(cause)
+            del left[why.name]
+
+
+def first_line(why: BaseException) -> str:
+    """Return an error as one line: its kind and the first line of its text."""
+    return f"{type(why).__name__}: {(str(why).splitlines() or [''])[0]}"
 
 
 def speeds(timings: Mapping[str, Timing], nbytes: int) -> dict[str, float]:

@@ -30,6 +30,8 @@ def registry() -> dict[str, Peer]:
 def choose(names: Iterable[str]) -> list[Peer]:
     """Return the peers called `names`, which may be joined by commas; all of them for no names.
 
+    `all` stands for every one.
+
     Raises
     ------
     ConfigError
@@ -42,7 +44,9 @@ def choose(names: Iterable[str]) -> list[Peer]:
     """
     known = registry()
     split = [one.strip() for many in names for one in many.split(",") if one.strip()]
-    wanted = {nearest("peer", name, known) for name in split}
+    wanted = {nearest("peer", name, known) for name in split if name.lower() != "all"}
+    if any(name.lower() == "all" for name in split):
+        return list(known.values())
     return [p for p in known.values() if not wanted or p.name in wanted or p.name == "itfuse"]
 
 

@@ -76,6 +76,41 @@ class Peer:
         """
         raise NotImplementedError
 
+    def launches(
+        self, case: Case, inputs: tuple[Any, ...], call: Callable[[], Any], device: Any
+    ) -> int | None:
+        """Return how many kernels a call launches, as counted; None where nobody can count them.
+
+        Parameters
+        ----------
+        case : Case
+            What is computed.
+        inputs : tuple of array
+            Of the call.
+        call : callable
+            From `bind`, called before.
+        device : Device
+            Where it runs.
+        """
+        if not self.replays:
+            return None
+        found = device.launches(getattr(call, "queue", call))
+        return None if found is None else int(found)
+
+    def moves(self, case: Case, inputs: tuple[Any, ...], least: int) -> int | None:
+        """Return the bytes that a call reads and writes; None where that is not known.
+
+        Parameters
+        ----------
+        case : Case
+            What was computed.
+        inputs : tuple of array
+            Of the call.
+        least : int
+            Each input and each result once.
+        """
+        return None
+
     wait: Callable[[Any], None] | None = None
     """Waits for a result, for a peer that CuPy's events cannot time."""
 
@@ -88,16 +123,50 @@ class Peer:
         """Give back memory that the peer's library keeps."""
 
 
+class Waiting:
+    """A call that queues kernels, then waits for what they found: the data decide the shape.
+
+    Parameters
+    ----------
+    queue : callable
+        Launches the kernels.
+    result : callable
+        Waits, and returns the result.
+    """
+
+    def __init__(self, queue: Callable[[], Any], result: Callable[[], Any]) -> None:
+        self.queue = queue
+        self._result = result
+
+    def __call__(self) -> Any:
+        """Do both."""
+        self.queue()
+        return self._result()
+
+
 def kernel_of(
-    case: Case, inputs: tuple[Any, ...], dtypes: tuple[str, ...], whole: bool = False
+    case: Case,
+    inputs: tuple[Any, ...],
+    dtypes: tuple[str, ...],
+    *,
+    whole: bool = False,
+    several: bool = False,
 ) -> Any:
     """Return the case's CUDA C++ for these inputs, or raise `NotForThis`.
 
-    `whole` says that the peer has running sums and selections as well.
+    `whole` says that the peer has running sums and selections as well, `several` that its kernels
+    have statements and more than one result.
     """
     if case.kernel is None or ((case.kernel.scan or case.kernel.keep) and not whole):
         raise NotForThis("no kernel of this case has been written")
+    if case.kernel.also and not several:
+        raise NotForThis("it has one result a call")
     name = str(inputs[0].dtype)
     if name not in dtypes:
         raise NotForThis(f"not written for {name}")
     return case.kernel
+
+
+def results(device: Any, case: Case, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return an array for each result of an elementwise case that has several."""
+    return tuple(device.cupy.empty_like(inputs[0]) for _ in range(case.results))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from itfuse.bench.case import Case
-from itfuse.bench.peers.base import NotForThis, Peer, kernel_of
+from itfuse.bench.peers.base import NotForThis, Peer, Waiting, kernel_of
 
 _C = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
 
@@ -93,6 +93,10 @@ class ByHand(Peer):
         elif kernel.scan:
             maker = self._scan
         return maker(kernel, inputs, out, arch, device.cupy)  # type: ignore[no-any-return]
+
+    def moves(self, case: Case, inputs: tuple[Any, ...], least: int) -> int | None:
+        """Return every input and result once; what blocks leave for each other is little."""
+        return least
 
     def _op(self, text: str, inputs: int, dtype: str, arch: str, zipped: bool = False) -> Any:
         # Operators are linked into one kernel, so each needs a symbol of its own.
@@ -209,11 +213,9 @@ class ByHand(Peer):
         fixed = {**names, "num_items": x.size, "stream": _Stream(cupy)}
         storage = cupy.empty(algorithm(temp_storage=None, **fixed), "uint8")
 
-        def call() -> Any:
-            algorithm(temp_storage=storage, **fixed)
-            return kept[: int(found[0])]  # waits, as everybody must who returns the array
-
-        return call
+        # int() waits, as everybody must who returns the array.
+        return Waiting(lambda: algorithm(temp_storage=storage, **fixed),
+                       lambda: kept[: int(found[0])])  # fmt: skip
 
 
 class Pointers(ByHand):

@@ -1,8 +1,9 @@
 """CUDA C++ written by hand for each kind of case, compiled as a CuPy RawKernel.
 
 Elementwise: 256 threads, one float4 of each input, streaming loads and stores. Reductions: leaves
-of 65,536 elements, 512 threads with four float4 in flight, the last block combines. Rows: in
-cuda_rows.py.
+of 65,536 elements, 512 threads with four float4 in flight, the last block combines; those of more
+than one value are in cuda_reduce.py, running sums and selections in cuda_scan.py, rows and columns
+in cuda_rows.py.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from itfuse.bench.case import Case, Kernel
-from itfuse.bench.peers import cuda_rows
-from itfuse.bench.peers.base import Peer, kernel_of
+from itfuse.bench.peers import cuda_reduce, cuda_rows, cuda_scan
+from itfuse.bench.peers.base import Peer, kernel_of, results
 
 _C = {"float32": "float", "float64": "double", "int8": "signed char", "int16": "short",
       "int32": "int", "int64": "long long", "uint8": "unsigned char",
@@ -32,21 +33,21 @@ __device__ Vector load(const S* p) {
     return *(Vector*)&raw;
 }
 extern "C" __global__ void __launch_bounds__(256)
-bench_elementwise(%(takes)s, S* out, unsigned long long n) {
+bench_elementwise(%(takes)s, %(gives)s, unsigned long long n) {
     unsigned long long at = (blockIdx.x * 256ull + threadIdx.x) * WIDTH;
     if (at + WIDTH <= n) {
 %(loads)s
-        Vector r;
+        Vector %(vectors)s;
         #pragma unroll
         for (int k = 0; k < WIDTH; ++k) {
 %(vector)s
-            r.s[k] = S(%(map)s);
+%(kept)s
         }
-        __stcs((int4*)(out + at), *(int4*)&r);
+%(stores)s
     } else {
         for (; at < n; ++at) {
 %(scalars)s
-            out[at] = S(%(map)s);
+%(written)s
         }
     }
 }
@@ -133,6 +134,17 @@ def source(kernel: Kernel, inputs: int, dtype: str) -> str:
         parts[name] = "\n".join(
             line.replace("{k}", str(k)).replace(f".s[{k}]", ".s[k]") for k in range(inputs)
         )
+    maps = (kernel.map, *kernel.also)
+    places = range(len(maps))
+    parts["gives"] = ", ".join(f"S* out{j}" for j in places)
+    parts["vectors"] = ", ".join(f"r{j}" for j in places)
+    before = [f"            {kernel.before}"] * bool(kernel.before)
+    kept = [f"            r{j}.s[k] = S({one});" for j, one in enumerate(maps)]
+    written = [f"            out{j}[at] = S({one});" for j, one in enumerate(maps)]
+    parts["kept"], parts["written"] = "\n".join(before + kept), "\n".join(before + written)
+    parts["stores"] = "\n".join(
+        f"        __stcs((int4*)(out{j} + at), *(int4*)&r{j});" for j in places
+    )
     head = "#include <cuda_fp16.h>\n" if dtype == "float16" else ""
     return head + (_REDUCTION if kernel.combine else _ELEMENTWISE) % parts
 
@@ -160,8 +172,13 @@ class ByHand(Peer):
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a launch of the case's kernel."""
         if case.hand:
+            if case.hand in cuda_reduce.PROGRAMS:
+                return cuda_reduce.bind(case.hand, inputs, out, device)
             return cuda_rows.bind(case.hand, inputs, out, device)
-        kernel = kernel_of(case, inputs, tuple(_C) if case.elementwise else ("float32", "float64"))
+        dtypes = tuple(_C) if case.elementwise else ("float32", "float64")
+        kernel = kernel_of(case, inputs, dtypes, whole=True, several=True)
+        if kernel.scan or kernel.keep:
+            return cuda_scan.bind(kernel, inputs[0], out, device)
         dtype = str(inputs[0].dtype)
         built = _build(kernel, len(inputs), dtype)
         count = inputs[0].size
@@ -169,9 +186,11 @@ class ByHand(Peer):
         if not kernel.combine:
             grid = (-(-count // (256 * (16 // inputs[0].dtype.itemsize))),)
 
+            outs = (out,) if out is not None else results(device, case, inputs)
+
             def transform() -> Any:
-                built(grid, (256,), (*inputs, out, size))
-                return out
+                built(grid, (256,), (*inputs, *outs, size))
+                return outs
 
             return transform
         blocks = -(-count // _LEAF)
@@ -183,6 +202,12 @@ class ByHand(Peer):
             return out
 
         return reduce
+
+    def moves(self, case: Case, inputs: tuple[Any, ...], least: int) -> int | None:
+        """Return every input and result once; rows too long for registers are read again."""
+        if case.hand in cuda_rows.ROWS and cuda_rows.reads_twice(case.hand, inputs[0].shape[-1]):
+            return least + int(inputs[0].nbytes)
+        return least
 
 
 PEERS = (ByHand(),)

@@ -7,7 +7,11 @@ from typing import Any
 
 from itfuse.bench.case import Case
 from itfuse.bench.peers.base import NotForThis, Peer
+from itfuse.bench.peers.cuda_reduce import PROGRAMS
 from itfuse.bench.spaces import WithoutOut
+
+KERNEL = "bench_fused"
+"""CuPy calls its kernel after the function, and a lambda's name is no name in C++."""
 
 
 class CuPyFuse(Peer):
@@ -23,7 +27,7 @@ class CuPyFuse(Peer):
 
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a call of the fused function."""
-        if case.dynamic or case.hand:
+        if case.dynamic or (case.hand and case.hand not in PROGRAMS):
             raise NotForThis("cupy.fuse takes elementwise functions and one whole reduction")
         key = (case.name, str(inputs[0].dtype))
         if key not in self._made:
@@ -35,9 +39,13 @@ class CuPyFuse(Peer):
                 3: lambda x, y, z: form(library, x, y, z),
                 4: lambda x, y, z, w: form(library, x, y, z, w),
             }
-            self._made[key] = device.cupy.fuse(by_count[len(inputs)])
+            self._made[key] = device.cupy.fuse(kernel_name=KERNEL)(by_count[len(inputs)])
         fused = self._made[key]
         return lambda: fused(*inputs)
+
+    def moves(self, case: Case, inputs: tuple[Any, ...], least: int) -> int | None:
+        """Return every input and result once, where one map or one reduction is all there is."""
+        return least if case.kernel is not None and not case.kernel.scan else None
 
 
 PEERS = (CuPyFuse(),)

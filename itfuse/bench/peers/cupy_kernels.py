@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from itfuse.bench.case import Case, Kernel
-from itfuse.bench.peers.base import Peer, kernel_of
+from itfuse.bench.peers.base import Peer, kernel_of, results
 
 _DTYPES = ("float32", "float64", "int32", "int64", "int8", "int16", "uint8")
 
@@ -18,7 +18,10 @@ def _build(kernel: Kernel, count: int, size: int) -> Any:
 
     takes = ", ".join(f"T x{k}" for k in range(count))
     if not kernel.combine:
-        return cupy.ElementwiseKernel(takes, "T y", f"y = {kernel.map}", "bench_elementwise")
+        maps = (kernel.map, *kernel.also)
+        gives = ", ".join(f"T y{k}" for k in range(len(maps)))
+        text = kernel.before + "".join(f" y{k} = {one};" for k, one in enumerate(maps))
+        return cupy.ElementwiseKernel(takes, gives, text, "bench_elementwise")
     # The last step of a ReductionKernel does not know how many elements there are.
     finish = kernel.finish.replace("T(n)", f"T({size})")
     return cupy.ReductionKernel(
@@ -41,10 +44,16 @@ class CuPyKernel(Peer):
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a call of the kernel."""
         size = inputs[0].size if case.kernel is not None and "n" in case.kernel.finish else 0
-        built = _build(kernel_of(case, inputs, _DTYPES), len(inputs), size)
-        if case.kernel is not None and case.kernel.combine:
+        kernel = kernel_of(case, inputs, _DTYPES, several=True)
+        built = _build(kernel, len(inputs), size)
+        if kernel.combine:
             return lambda: built(*inputs, out=out)
-        return lambda: built(*inputs, out)
+        outs = (out,) if out is not None else results(device, case, inputs)
+        return lambda: built(*inputs, *outs)
+
+    def moves(self, case: Case, inputs: tuple[Any, ...], least: int) -> int | None:
+        """Return every input and result once."""
+        return least
 
 
 PEERS = (CuPyKernel(),)

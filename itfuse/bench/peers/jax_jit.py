@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
 from itfuse.bench.case import Case
 from itfuse.bench.peers.base import NotForThis, Peer
 from itfuse.bench.spaces import WithoutOut
+
+_FREE = ("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "copy-start",
+         "copy-done", "after-all")  # fmt: skip
+_HIDING = ("while", "conditional", "call", "custom-call", "async-start")
+
+
+def kernels_in(program: str) -> int | None:
+    r"""Return how many kernels XLA's optimised program launches; None where its text hides some.
+
+    Each instruction of the entry is one, but for those that only name what is there. Loops, calls
+    and libraries launch as many as they like.
+
+    Examples
+    --------
+    >>> kernels_in("ENTRY %m (a: f32[8]) -> f32[8] {\n  %a = f32[8]{0} parameter(0)\n"
+    ...            "  ROOT %f = f32[8]{0} fusion(%a), kind=kLoop, calls=%c\n}")
+    1
+    """
+    entry = program.partition("ENTRY ")[2].partition("\n}")[0]
+    found = re.findall(r"^\s+(?:ROOT )?%?[\w.-]+ = (?:\(.*?\)|\S+) ([\w-]+)\(", entry, re.MULTILINE)
+    if not found or any(one in _HIDING for one in found):
+        return None
+    return sum(one not in _FREE for one in found)
 
 
 class Jax:
@@ -59,10 +83,11 @@ class Jit(Peer):
     library = "jax"
     engines = ("cuda", "cpu")
     replays = False
-    builds = 0.7
+    builds = 1.2  # twice: once more to read what was compiled
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
+        self._programs: dict[Any, Any] = {}
 
     def missing(self, device: Any) -> str:
         """Say whether JAX is here and sees the device."""
@@ -98,6 +123,30 @@ class Jit(Peer):
             self._made = {case.name: jax.jit(lambda *xs: form(library, *xs))}
         run = self._made[case.name]
         return lambda: run(*arrays)
+
+    def _program(self, case: Case, inputs: tuple[Any, ...]) -> Any:
+        """Return XLA's compiled program; compiled once more, since a jitted function hides it."""
+        import jax
+
+        shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs)
+        key = (case.name, *((one.shape, str(one.dtype)) for one in shapes))
+        if key not in self._programs:
+            self._programs = {key: self._made[case.name].lower(*shapes).compile()}
+        return self._programs[key]
+
+    def launches(
+        self, case: Case, inputs: tuple[Any, ...], call: Callable[[], Any], device: Any
+    ) -> int | None:
+        """Return the kernels of XLA's program: graphs of its streams cannot be captured here."""
+        if device.engine != "cuda":
+            return None
+        return kernels_in(self._program(case, inputs).as_text())
+
+    def moves(self, case: Case, inputs: tuple[Any, ...], least: int) -> int | None:
+        """Return what XLA says that its program reads and writes."""
+        found = self._program(case, inputs).cost_analysis()
+        found = found[0] if isinstance(found, list) else found
+        return int(found["bytes accessed"]) if found and "bytes accessed" in found else None
 
     @staticmethod
     def wait(result: Any) -> None:

@@ -23,6 +23,8 @@ class NumPy(Peer):
         form, xp = case.form, device.xp.plain if case.kind == LATENCY else device.xp
         return lambda: form(xp, *inputs, out=out)
 
+    # What its operations move is counted by running them small: `unfused.count`.
+
 
 class CuPy(NumPy):
     """CuPy's own operations."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 from itfuse.bench.case import Case
 from itfuse.bench.peers.base import NotForThis, Peer
+from itfuse.bench.peers.launches import kernels_of
 
 
 def _without_out(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,6 +104,20 @@ class Torch:
         return self._torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
 
 
+def captured(call: Callable[[], Any]) -> int | None:
+    """Return the kernels that a call of torch launches; None where torch cannot capture it."""
+    import torch
+
+    try:
+        graph = torch.cuda.CUDAGraph(keep_graph=True)  # since torch 2.8
+        with torch.cuda.graph(graph):
+            call()
+        return kernels_of(graph.raw_cuda_graph())
+    except Exception:  # a call that waits for the device cannot be captured: nothing is claimed
+        torch.cuda.synchronize()
+        return None
+
+
 class Eager(Peer):
     """torch's operations, one after the other."""
 
@@ -137,6 +153,12 @@ class Eager(Peer):
         run = self.function(case, inputs[0].size, str(inputs[0].dtype))
         return lambda: run(*tensors)
 
+    def launches(
+        self, case: Case, inputs: tuple[Any, ...], call: Callable[[], Any], device: Any
+    ) -> int | None:
+        """Return the kernels of a graph that torch captures, whose allocator has a part in it."""
+        return captured(call)
+
     def answer(self, value: Any, device: Any) -> tuple[Any, ...]:
         """Return the result as CuPy arrays, without a copy."""
         values = value if isinstance(value, (tuple, list)) else (value,)
@@ -158,6 +180,7 @@ class Compiled(Eager):
 
     def __init__(self) -> None:
         self._made: dict[Any, Callable[..., Any]] = {}
+        self._moved: dict[Any, int] = {}
 
     def function(self, case: Case, count: int, dtype: str) -> Callable[..., Any]:
         """Return the compiled function; each shape has its own.
@@ -173,6 +196,29 @@ class Compiled(Eager):
             plain = super().function(case, count, dtype)
             self._made = {key: torch.compile(plain, dynamic=False)}
         return self._made[key]
+
+    def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
+        """Return a call; the first one of a shape is made here, and compiles."""
+        call = super().bind(case, inputs, out, device)
+        key = (case.name, inputs[0].size, str(inputs[0].dtype))
+        if key not in self._moved:
+            before = _accounted()
+            call()
+            self._moved = {key: _accounted() - before}
+        return call
+
+    def moves(self, case: Case, inputs: tuple[Any, ...], least: int) -> int | None:
+        """Return what the compiler says that its kernels read and write, if it says it."""
+        return self._moved.get((case.name, inputs[0].size, str(inputs[0].dtype))) or None
+
+
+def _accounted() -> int:
+    """Return the bytes that inductor has accounted for so far; 0 in versions that do not say."""
+    try:
+        metrics = importlib.import_module("torch._inductor.metrics")
+    except ImportError:
+        return 0
+    return int(getattr(metrics, "num_bytes_accessed", 0))
 
 
 PEERS = (Eager(), Compiled())

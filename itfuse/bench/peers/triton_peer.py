@@ -10,6 +10,7 @@ from typing import Any
 
 from itfuse.bench.case import Case
 from itfuse.bench.peers.base import NotForThis, Peer
+from itfuse.bench.peers.torch_peers import captured
 
 _ELEMENTWISE = """
 import triton
@@ -52,6 +53,35 @@ def kernel(x, out, length, BLOCK: tl.constexpr):
     e = tl.exp(v - tl.max(v, axis=0))
     tl.store(out + row + at, e / tl.sum(e, axis=0), mask=mask)
 """
+
+_LAYERNORM = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x, w, b, out, length, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * length
+    at = tl.arange(0, BLOCK)
+    mask = at < length
+    v = tl.load(x + row + at, mask=mask, other=0.0)
+    d = tl.where(mask, v - tl.sum(v, axis=0) / length, 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(d * d, axis=0) / length + 1e-5)
+    f = tl.load(w + at, mask=mask, other=0.0)
+    g = tl.load(b + at, mask=mask, other=0.0)
+    tl.store(out + row + at, d * scale * f + g, mask=mask)
+"""
+
+_SQUARES = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x, out, length, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.program_id(0).to(tl.int64) * length + at, mask=at < length, other=0.0)
+    tl.store(out + tl.program_id(0), tl.sum(v * v, axis=0))
+"""
+_ROWS = {"softmax": _SOFTMAX, "layernorm": _LAYERNORM, "squares": _SQUARES}
 _LEAF = 1 << 16
 _LONGEST = 1 << 16  # elements of a row: longer ones spill, and compile for minutes
 
@@ -64,8 +94,8 @@ def source(case: Case, inputs: int) -> str:
     NotForThis
         If the case has no Triton form.
     """
-    if case.hand == "softmax":
-        return _SOFTMAX
+    if case.hand in _ROWS:
+        return _ROWS[case.hand]
     if not case.triton or case.kernel is None:
         raise NotForThis("no Triton kernel of this case has been written")
     pad = "        " if case.kernel.combine else "    "
@@ -111,7 +141,7 @@ class Triton(Peer):
 
     def may_have(self, case: Case) -> bool:
         """Return whether a kernel of the case has been written."""
-        return bool(case.triton) or case.hand == "softmax"
+        return bool(case.triton) or case.hand in _ROWS
 
     def bind(self, case: Case, inputs: tuple[Any, ...], out: Any, device: Any) -> Callable[[], Any]:
         """Return a launch of the kernel."""
@@ -123,7 +153,7 @@ class Triton(Peer):
             raise NotForThis(f"not written for {dtype}")
         kernel = self._kernel(text)
         tensors = tuple(torch.from_dlpack(x) for x in inputs)
-        if case.hand:
+        if case.hand in _ROWS:
             rows, length = inputs[0].shape
             block = 1 << (length - 1).bit_length()
             if block > _LONGEST:
@@ -146,6 +176,16 @@ class Triton(Peer):
             return torch.sum(partial)
 
         return reduce
+
+    def launches(
+        self, case: Case, inputs: tuple[Any, ...], call: Callable[[], Any], device: Any
+    ) -> int | None:
+        """Return the kernels of a graph that torch captures, whose allocator has a part in it."""
+        return captured(call)
+
+    def moves(self, case: Case, inputs: tuple[Any, ...], least: int) -> int | None:
+        """Return every input and result once; what programs leave for each other is little."""
+        return least
 
     def answer(self, value: Any, device: Any) -> tuple[Any, ...]:
         """Return the result as a CuPy array."""
