@@ -2,6 +2,7 @@
 
     python benchmarks/row_rules.py             print every variant's share of a copy, then the rules
     python benchmarks/row_rules.py --seconds S stop measuring after S seconds
+    python benchmarks/row_rules.py --lengths 5001,20001   only these
 
 The rules are those of itfuse/lower/row_rules.py: for each class of rows the variant whose worse one
 of softmax and layernorm is best, or whose sum of squares is. Answers are compared with float64.
@@ -13,7 +14,7 @@ import argparse
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
@@ -28,11 +29,13 @@ from itfuse.engines.cuda import compile as nvrtc
 from itfuse.engines.cuda.launch import CudaEngine
 from itfuse.lower import lower_tile, tile_rows
 from itfuse.lower.row_rules import Rule
+from itfuse.lower.row_shapes import CLUSTER
 from itfuse.plan.order import row_class
 
 SIZE = 1 << 28
 LENGTHS = (3, 8, 10, 32, 37, 100, 128, 257, 320, 512, 1000, 1001, 2001, 4096, 5000, 5001, 10_000,
-           12_288, 16_384, 20_000, 20_001, 32_768, 33_333, 49_152)  # fmt: skip
+           12_288, 16_384, 20_000, 20_001, 32_768, 33_333, 49_152, 65_536, 65_537, 131_072,
+           131_073, 262_144)  # fmt: skip
 _ANY = 1 << 30
 _USUAL = Rule(_ANY)
 
@@ -59,8 +62,15 @@ def variants(length: int, writes: bool) -> Iterator[Rule]:
         for blocks in (0, 4, 5) if aligned else ():
             yield Rule(_ANY, blocks=blocks)
     else:
-        for abreast in range(1, min(4, count) + 1):
-            yield Rule(_ANY, staged=True, abreast=abreast)
+        yield from _long(kind, count, aligned)
+
+
+def _long(kind: str, count: int, aligned: bool) -> Iterator[Rule]:
+    for abreast, blocks in ((1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1)):
+        if abreast < count <= abreast * CLUSTER:
+            for staged in (True, False) if aligned else (True,):
+                yield Rule(_ANY, staged=staged, cluster=True, abreast=abreast, blocks=blocks)
+    if kind == "leaves":
         yield Rule(_ANY)
         if count <= 2:
             yield Rule(_ANY, blocks=2)
@@ -126,7 +136,7 @@ class Arrays:
     def __init__(self) -> None:
         rng = cupy.random.default_rng(0)
         self.x = rng.standard_normal(SIZE, dtype="f4")
-        self.w, self.b = (rng.standard_normal(1 << 17, dtype="f4") for _ in range(2))
+        self.w, self.b = (rng.standard_normal(1 << 18, dtype="f4") for _ in range(2))
         self.out = cupy.empty_like(self.x)
         copy = milliseconds(lambda: cupy.copyto(self.out, self.x), 20)
         self.ceiling = 2 * self.x.nbytes / copy
@@ -152,10 +162,12 @@ class Arrays:
         return near and not bool(cupy.isnan(out).any())
 
 
-def measured(seconds: float) -> dict[tuple[Any, ...], dict[Rule, dict[str, float]]]:
+def measured(
+    seconds: float, lengths: Sequence[int]
+) -> dict[tuple[Any, ...], dict[Rule, dict[str, float]]]:
     """Return the share of every right variant, by class, alignment and whether rows are written."""
     arrays, start = Arrays(), time.monotonic()
-    tried = [(name, length, rule) for length in LENGTHS for name in WORK
+    tried = [(name, length, rule) for length in lengths for name in WORK
              if name != "sum" or length <= 8192
              for rule in variants(length, name != "sum")]  # fmt: skip
     with ThreadPoolExecutor() as pool:  # compiled ahead of the measurements, for the disk cache
@@ -195,7 +207,10 @@ def main() -> None:
     """Measure, and print the rules."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120.0)
-    found = measured(parser.parse_args().seconds)
+    parser.add_argument("--lengths", type=lambda text: [int(one) for one in text.split(",")],
+                        default=LENGTHS)  # fmt: skip
+    given = parser.parse_args()
+    found = measured(given.seconds, given.lengths)
     best: dict[tuple[Any, ...], dict[int, Rule]] = {}
     for (kind, count, aligned, writes), shares in found.items():
         wanted = {"softmax", "layernorm"} if writes else {"sum"}

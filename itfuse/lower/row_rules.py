@@ -32,7 +32,9 @@ class Rule:
     rounds : int
         How often a block takes a row, or a row for each warp.
     abreast : int
-        Leaves that a block walks at once.
+        Leaves that a block walks at once; at least, of those of a cluster.
+    cluster : bool
+        Whether the blocks of a cluster share a row.
     blocks : int
         Blocks that a multiprocessor should hold, for which the compiler leaves registers.
     block : int
@@ -45,6 +47,7 @@ class Rule:
     tile: int = 16
     rounds: int = 1
     abreast: int = 4
+    cluster: bool = False
     blocks: int = 0
     block: int = 128
 
@@ -86,21 +89,32 @@ RULES: dict[tuple[str, bool, bool], tuple[Rule, ...]] = {
         Rule(32, vectors=2),
         Rule(_ALL, vectors=4),
     ),
-    ("leaves", False, True): (Rule(_ALL),),
+    ("leaves", False, True): (Rule(_ALL, staged=True, cluster=True, abreast=1, blocks=3),),
     ("leaves", True, True): (
         Rule(2, blocks=2),
         Rule(_ALL),
     ),
-    ("walk", False, True): (Rule(_ALL, staged=True, abreast=3),),
-    ("walk", True, True): (Rule(_ALL),),
+    ("walk", False, True): (
+        Rule(8, staged=True, cluster=True, abreast=1, blocks=3),
+        Rule(_ALL, staged=True, cluster=True, abreast=2, blocks=2),
+    ),
+    ("walk", True, True): (Rule(_ALL, cluster=True, abreast=2, blocks=2),),
     ("warp", False, False): (Rule(_ALL, staged=True, blocks=8),),
     ("warp", False, True): (Rule(_ALL, staged=True),),
     ("warp", True, False): (Rule(_ALL, staged=True, blocks=4, block=256),),
     ("warp", True, True): (Rule(_ALL, blocks=16, block=64),),
 }
 
+APART: dict[tuple[str, bool, bool], tuple[Rule, ...]] = {
+    **RULES,
+    ("leaves", False, True): (Rule(_ALL),),
+    ("walk", False, True): (Rule(_ALL, staged=True, abreast=3),),
+    ("walk", True, True): (Rule(_ALL),),
+}
+"""The rules where blocks cannot form clusters."""
 
-def rule(kind: str, count: int, *, aligned: bool, writes: bool) -> Rule:
+
+def rule(kind: str, count: int, *, aligned: bool, writes: bool, clusters: bool = True) -> Rule:
     """Return the rule for rows of a class.
 
     Examples
@@ -108,5 +122,6 @@ def rule(kind: str, count: int, *, aligned: bool, writes: bool) -> Rule:
     >>> rule("block", 4, aligned=True, writes=True).staged
     False
     """
-    rules = RULES.get((kind, aligned, writes)) or RULES[kind, aligned, True]
+    table = RULES if clusters else APART
+    rules = table.get((kind, aligned, writes)) or table[kind, aligned, True]
     return next(one for one in rules if count <= one.upto)

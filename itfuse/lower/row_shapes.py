@@ -7,6 +7,12 @@ from itfuse.lower.row_rules import Rule
 from itfuse.plan.order import LANES, LEAF, THREADS, WARP, power
 from itfuse.plan.stages import Phase, Stage
 
+CLUSTER = 8
+"""Blocks of a cluster at most, on any device that has clusters (CUDA C++ Programming Guide)."""
+
+CLUSTER_THREADS = 1024
+"""Threads of a multiprocessor at most where a row belongs to a cluster: each keeps a part of it."""
+
 DEEP = 96
 """Bytes of accumulators of a thread from which on its vectors are combined one by one."""
 
@@ -24,12 +30,18 @@ class RowShape:
         Lanes that share a row, if the kind is `lanes`; each has as few vectors as it can.
     rounds : int
         How often a block takes rows.
+
+    Attributes
+    ----------
+    cluster : int
+        Blocks that share a row.
     """
 
     def __init__(
         self, kind: str, count: int, how: Rule, lanes: int = WARP, rounds: int = 1
     ) -> None:
         self.kind = kind
+        self.cluster = 1
         self.rounds = rounds
         self._blocks = how.blocks
         self.lanes = lanes if kind == "lanes" else WARP
@@ -38,10 +50,17 @@ class RowShape:
         self.vectors = {
             "lanes": -(-count // self.lanes), "leaves": of_leaf, "walk": of_leaf
         }.get(kind, count)  # fmt: skip
-        # Leaves of a block at once.
         self.leaves = {"leaves": count, "walk": how.abreast}.get(kind, 1)
+        """Leaves of a block at once."""
+        self.of_row = count
+        """Leaves of a row, if the kind is `leaves`."""
+        if kind == "leaves" and how.cluster:
+            self.leaves = max(how.abreast, -(-count // CLUSTER))
+            self.cluster = -(-count // self.leaves)
         self.apart = kind in ("lanes", "warp")  # each vector is a thread of the order
         self.block = how.block if self.apart else THREADS * self.leaves
+        if self.cluster > 1:
+            self._blocks = max(1, min(how.blocks, CLUSTER_THREADS // self.block))
         self.side = self.block // self.lanes if self.apart else 1
         """Rows of a block that it has at once."""
         self.each = self.side * rounds
@@ -51,11 +70,17 @@ class RowShape:
     def bounds(self) -> str:
         """Launch bounds: asked for a few blocks, the compiler takes the registers it needs."""
         usual = max(1, (THREADS if self.apart else 2 * THREADS) // self.block)
-        return f"{self.block}, {self._blocks or usual}"
+        bounds = f"__launch_bounds__({self.block}, {self._blocks or usual})"
+        return bounds if self.cluster == 1 else f"__cluster_dims__({self.cluster}) {bounds}"
 
     def grid(self, stage: Stage) -> int:
         """Return the blocks that cover the rows."""
-        return max(1, -(-stage.rows // self.each))
+        return max(1, -(-stage.rows // self.each)) * self.cluster
+
+    @property
+    def part(self) -> int:
+        """Elements of a row that a block of a cluster has; 0 for all."""
+        return self.leaves * LEAF if self.cluster > 1 else 0
 
     @property
     def local(self) -> str:
@@ -75,10 +100,15 @@ class RowShape:
                 "  const bool on = number < s.rows;\n"
                 "  const long long row = on ? number : 0;\n"
             )
+        number = f"(long long)blockIdx.x * {self.each} + {self.local}"
+        part = ""
+        if self.part:
+            number = f"blockIdx.x / {self.cluster}"
+            part = f"  const int part = (int)(blockIdx.x % {self.cluster}) * {self.part};\n"
         return (
             f"  const int lane = threadIdx.x % {THREADS} + threadIdx.x / {THREADS} * "
-            f"{LEAF // LANES};\n"
-            f"  const long long number = (long long)blockIdx.x * {self.each} + {self.local};\n"
+            f"{LEAF // LANES};\n{part}"
+            f"  const long long number = {number};\n"
             "  const bool on = number < s.rows;\n"
             "  const long long row = on ? number : 0;\n"
         )
@@ -87,7 +117,7 @@ class RowShape:
     def vector(self) -> str:
         """Name the first element of vector `u`, and how many elements are left from there."""
         apart = self.lanes if self.apart else THREADS
-        start = f"base * {LEAF} + " if self.kind == "walk" else ""
+        start = f"base * {LEAF} + " if self.kind == "walk" else "part + " if self.part else ""
         return (
             f"    const int j = {start}(lane + u * {apart}) * {LANES};\n"
             "    const int left = on ? length - j : 0;\n"
@@ -138,6 +168,8 @@ class RowShape:
             )
         if self.kind == "walk":
             return _walk_tree(item, q, down, self.leaves)
+        if self.cluster > 1:
+            return _cluster_tree(item, q, self)
         warps = self.block // WARP
         in_leaf = THREADS // WARP
         return (
@@ -210,4 +242,48 @@ def _walk_tree(item: str, q: int, down: str, abreast: int) -> str:
         f"  {item} a = lane < leaves ? leaf_of[lane] : identity{q}();\n"
         f"#pragma unroll\n  for (int distance = {WARP // 2}; distance > 0; distance /= 2) {{\n"
         f"{down}  }}\n  return of_lane(a, 0);\n}}\n"
+    )
+
+
+MEET = """\
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Where a variable of this block in shared memory is in that of another block of the cluster.
+template <typename T> __device__ __forceinline__ T* there(T* here, unsigned block) {
+  T* p;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(p) : "l"(here), "r"(block));
+  return p;
+}
+"""
+
+
+def _cluster_tree(item: str, q: int, shape: RowShape) -> str:
+    """Write how blocks of a cluster combine: each tells its leaves to all, and all combine them."""
+    warps, in_leaf, leaves = shape.block // WARP, THREADS // WARP, shape.leaves
+    down = "    a = combine(a, from_lane(a, distance));\n"
+    return (
+        f"__device__ __forceinline__ {item} row_combine({item} a) {{\n"
+        f"  __shared__ {item} of_warp[{warps}], of_leaf[{WARP}];\n"
+        f"#pragma unroll\n  for (int distance = {WARP // 2}; distance > 0; distance /= 2) {{\n"
+        f"{down}  }}\n"
+        f"  const int lane = threadIdx.x % {WARP};\n"
+        f"  if (lane == 0) of_warp[threadIdx.x / {WARP}] = a;\n"
+        "  __syncthreads();\n"
+        f"  if (threadIdx.x < {WARP}) {{\n"
+        f"    a = lane < {warps} ? of_warp[lane] : identity{q}();\n"
+        f"#pragma unroll\n    for (int distance = {in_leaf // 2}; distance > 0; distance /= 2) {{\n"
+        f"  {down}    }}\n"
+        f"    a = of_lane(a, lane % {leaves} * {in_leaf});\n"
+        f"    if (lane < {shape.cluster * leaves}) {{\n"
+        f"      const int at = (int)(blockIdx.x % {shape.cluster}) * {leaves} + lane % {leaves};\n"
+        f"      *there(&of_leaf[at], lane / {leaves}) = a;\n    }}\n  }}\n"
+        "  cluster_arrive();\n  cluster_wait();\n"
+        f"  a = lane < {shape.of_row} ? of_leaf[lane] : identity{q}();\n"
+        f"#pragma unroll\n  for (int distance = {power(shape.of_row) // 2}; distance > 0; "
+        f"distance /= 2) {{\n{down}  }}\n"
+        "  return of_lane(a, 0);\n}\n"
     )

@@ -36,8 +36,102 @@ def room_of(arch: str) -> int:
     return (largest - 3) << 10
 
 
-STAGED = f"""\
+@dataclass(frozen=True)
+class Chip:
+    """What kernels over rows ask of an architecture.
+
+    Attributes
+    ----------
+    room : int
+        Bytes of shared memory of a block.
+    clusters : bool
+        Whether blocks can form clusters, which see each other's shared memory.
+    """
+
+    room: int
+    clusters: bool
+
+    @staticmethod
+    def of(arch: str) -> Chip:
+        """Return what an architecture, such as `sm_90`, has."""
+        return Chip(room_of(arch), int(arch.removeprefix("sm_")) >= 90)
+
+
+BULK = """\
 extern __shared__ __align__(16) unsigned char room[];
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+  return (unsigned)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ void stage_begin(unsigned long long* arrived) {
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(shared_address(arrived)));
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+}
+__device__ __forceinline__ void copy_in(
+    void* to, const void* from, int bytes, unsigned long long* arrived) {
+  if (threadIdx.x == 0 && bytes > 0) {
+    const unsigned bar = shared_address(arrived);
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+                 :: "r"(bar), "r"(bytes) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+        :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(bar) : "memory");
+  }
+}
+__device__ __forceinline__ void stage_wait(unsigned long long* arrived) {
+  const unsigned bar = shared_address(arrived);
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory");
+  }
+  __syncthreads();
+  unsigned done;
+  do {
+    asm volatile(
+        "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; "
+        "selp.u32 %0, 1, 0, p;}"
+        : "=r"(done) : "r"(bar) : "memory");
+  } while (!done);
+}
+// Tiles are written: from here on the copy engine may read them.
+__device__ __forceinline__ void stage_written() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+}
+__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {
+  if (threadIdx.x == 0 && bytes > 0) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                 :: "l"(to), "r"(shared_address(from)), "r"(bytes) : "memory");
+  }
+}
+__device__ __forceinline__ void stage_end() {
+  if (threadIdx.x == 0) {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  }
+}
+#else
+__device__ __forceinline__ void stage_begin(unsigned long long*) {}
+__device__ __forceinline__ void copy_in(
+    void* to, const void* from, int bytes, unsigned long long*) {
+#pragma unroll 4
+  for (int at = threadIdx.x * 16; at < bytes; at += BLOCK * 16) {
+    const int4 piece = *reinterpret_cast<const int4*>((const char*)from + at);
+    *reinterpret_cast<int4*>((char*)to + at) = piece;
+  }
+}
+__device__ __forceinline__ void stage_wait(unsigned long long*) { __syncthreads(); }
+__device__ __forceinline__ void stage_written() { __syncthreads(); }
+__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {
+  copy_in(to, from, bytes, nullptr);
+}
+__device__ __forceinline__ void stage_end() {}
+#endif
+"""
+"""Copies of whole pieces of 16 bytes between memory and `room`; a block has `BLOCK` threads."""
+
+STAGED = f"""\
 // Bytes from the last 16-byte boundary to p.
 template <typename T> __device__ __forceinline__ int skew(const T* p) {{
   return (int)(reinterpret_cast<unsigned long long>(p) & 15);
@@ -58,75 +152,6 @@ template <typename T> __device__ __forceinline__ Pieces pieces(const T* p, int c
   if (cut || head > bytes) head = bytes;
   return {{head, (bytes - head) & ~15}};
 }}
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-__device__ __forceinline__ unsigned shared_address(const void* p) {{
-  return (unsigned)__cvta_generic_to_shared(p);
-}}
-__device__ __forceinline__ void stage_begin(unsigned long long* arrived) {{
-  if (threadIdx.x == 0) {{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(shared_address(arrived)));
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }}
-}}
-__device__ __forceinline__ void copy_in(
-    void* to, const void* from, int bytes, unsigned long long* arrived) {{
-  if (threadIdx.x == 0 && bytes > 0) {{
-    const unsigned bar = shared_address(arrived);
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
-                 :: "r"(bar), "r"(bytes) : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-        :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(bar) : "memory");
-  }}
-}}
-__device__ __forceinline__ void stage_wait(unsigned long long* arrived) {{
-  const unsigned bar = shared_address(arrived);
-  if (threadIdx.x == 0) {{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory");
-  }}
-  __syncthreads();
-  unsigned done;
-  do {{
-    asm volatile(
-        "{{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; "
-        "selp.u32 %0, 1, 0, p;}}"
-        : "=r"(done) : "r"(bar) : "memory");
-  }} while (!done);
-}}
-// Tiles are written: from here on the copy engine may read them.
-__device__ __forceinline__ void stage_written() {{
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  __syncthreads();
-}}
-__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {{
-  if (threadIdx.x == 0 && bytes > 0) {{
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-                 :: "l"(to), "r"(shared_address(from)), "r"(bytes) : "memory");
-  }}
-}}
-__device__ __forceinline__ void stage_end() {{
-  if (threadIdx.x == 0) {{
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-  }}
-}}
-#else
-__device__ __forceinline__ void stage_begin(unsigned long long*) {{}}
-__device__ __forceinline__ void copy_in(
-    void* to, const void* from, int bytes, unsigned long long*) {{
-#pragma unroll 4
-  for (int at = threadIdx.x * 16; at < bytes; at += BLOCK * 16) {{
-    const int4 piece = *reinterpret_cast<const int4*>((const char*)from + at);
-    *reinterpret_cast<int4*>((char*)to + at) = piece;
-  }}
-}}
-__device__ __forceinline__ void stage_wait(unsigned long long*) {{ __syncthreads(); }}
-__device__ __forceinline__ void stage_written() {{ __syncthreads(); }}
-__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {{
-  copy_in(to, from, bytes, nullptr);
-}}
-__device__ __forceinline__ void stage_end() {{}}
-#endif
 // Copies the elements at both ends of `count` elements, which no whole piece holds.
 template <typename T>
 __device__ __forceinline__ void copy_ends(T* to, const T* from, int count, Pieces at) {{
@@ -221,14 +246,17 @@ class Tiles:
         For each output the slot whose place it takes; None for a tile of its own.
     rows : int
         Rows of a tile.
+    part : int
+        Elements of a row that are a tile, where several blocks share the row; 0 for all.
     """
 
     inputs: tuple[int, ...]
     outputs: tuple[int | None, ...]
     rows: int
+    part: int = 0
 
     @classmethod
-    def of(cls, stage: Stage, linear: tuple[int, ...], rows: int) -> Tiles:
+    def of(cls, stage: Stage, linear: tuple[int, ...], rows: int, part: int = 0) -> Tiles:
         """Return the tiles of these inputs and of all outputs with an element for each."""
         free = list(linear)
         places: list[int | None] = []
@@ -239,7 +267,7 @@ class Tiles:
             places.append(place)
             if place is not None:
                 free.remove(place)
-        return cls(linear, tuple(places), rows)
+        return cls(linear, tuple(places), rows, part)
 
     def _apart(self, stage: Stage) -> list[tuple[str, str]]:
         """Return (name, dtype) of every tile."""
@@ -250,17 +278,29 @@ class Tiles:
 
     def bytes(self, stage: Stage, length: int) -> int:
         """Return the bytes of shared memory for rows of `length` elements."""
-        count = self.rows * length
+        count = self.part or self.rows * length
         sizes = (np.dtype(dtype).itemsize for _, dtype in self._apart(stage))
         return sum((count * size + 15) // 16 * 16 + 16 for size in sizes)
 
     def begin(self, stage: Stage) -> str:
         """Fill the tiles; `in_x<slot>` and `in_y<at>` are then their first elements."""
-        lines = [
+        if self.part:  # of a row that the blocks of a cluster share
+            count = f"{self.part}"
+            lines = [
+                "  const long long first = number * s.length + part;\n",
+                "  const int rest = on ? length - part : 0;\n",
+                f"  const int many = rest < {count} ? rest : {count};\n",
+            ]
+        else:
+            count = f"{self.rows} * length"
+            lines = [
+                f"  const long long tile = (long long)blockIdx.x * {self.rows};\n",
+                "  const long long first = tile * s.length;\n",
+                f"  const int many = length * (int)(s.rows - tile < {self.rows} ? s.rows - tile : "
+                f"{self.rows});\n",
+            ]
+        lines += [
             "  __shared__ unsigned long long arrived;\n",
-            f"  const long long first = (long long)blockIdx.x * {self.rows};\n",
-            f"  const int here = (int)(s.rows - first < {self.rows} ? s.rows - first : "
-            f"{self.rows});\n",
             "  unsigned char* place = room;\n",
             "  stage_begin(&arrived);\n",
         ]
@@ -268,32 +308,31 @@ class Tiles:
             cpp = DTYPES[dtype].cpp
             lines += [
                 f"  {cpp}* const in_{name} = reinterpret_cast<{cpp}*>(\n"
-                f"      place + skew(s.{name} + first * s.length));\n",
-                f"  place += tile_bytes<{cpp}>({self.rows} * length);\n",
+                f"      place + skew(s.{name} + first));\n",
+                f"  place += tile_bytes<{cpp}>({count});\n",
             ]
         lines += [
-            f"  stage_in(in_x{slot}, s.x{slot} + first * s.length, here * length, &arrived);\n"
-            for slot in self.inputs
+            f"  stage_in(in_x{slot}, s.x{slot} + first, many, &arrived);\n" for slot in self.inputs
         ]
         for at, place in enumerate(self.outputs):
             if place is not None:
                 cpp = DTYPES[stage.outputs[at].dtype].cpp
                 lines += [
                     f"  {cpp}* const in_y{at} = reinterpret_cast<{cpp}*>(in_x{place});\n",
-                    f"  const bool same{at} = skew(s.y{at} + first * s.length) ==\n"
-                    f"      skew(s.x{place} + first * s.length);\n",
+                    f"  const bool same{at} = skew(s.y{at} + first) == skew(s.x{place} + first);\n",
                 ]
         return "".join([*lines, "  stage_wait(&arrived);\n"])
 
     def row(self, stage: Stage, mine: str) -> str:
         """Name the first elements of this thread's row, number `mine` of the tile."""
         lines = []
+        start = "- part" if self.part else f"+ {mine} * length"
         for slot in self.inputs:
             cpp = DTYPES[stage.inputs[slot].dtype].cpp
-            lines.append(f"  const {cpp}* const t{slot} = in_x{slot} + {mine} * length;\n")
+            lines.append(f"  const {cpp}* const t{slot} = in_x{slot} {start};\n")
         for at in range(len(self.outputs)):
             cpp = DTYPES[stage.outputs[at].dtype].cpp
-            lines.append(f"  {cpp}* const u{at} = in_y{at} + {mine} * length;\n")
+            lines.append(f"  {cpp}* const u{at} = in_y{at} {start};\n")
         return "".join(lines)
 
     def put(self, at: int) -> str:
@@ -311,7 +350,5 @@ class Tiles:
         lines = ["  stage_written();\n"]
         for at, place in enumerate(self.outputs):
             asked = "" if place is None else f"if (same{at}) "
-            lines.append(
-                f"  {asked}stage_out(s.y{at} + first * s.length, in_y{at}, here * length);\n"
-            )
+            lines.append(f"  {asked}stage_out(s.y{at} + first, in_y{at}, many);\n")
         return "".join([*lines, "  stage_end();\n"])

@@ -20,7 +20,7 @@ from itfuse.lower.cpp import places, struct_text
 from itfuse.lower.divisor import DIVISOR, divisors
 from itfuse.lower.kept import Kept, keep
 from itfuse.lower.row_rules import rule
-from itfuse.lower.row_shapes import DEEP, RowShape
+from itfuse.lower.row_shapes import DEEP, MEET, RowShape
 from itfuse.lower.rows import (
     TAKE,
     arrays,
@@ -37,7 +37,7 @@ from itfuse.lower.rows import (
     row_state,
     start_lanes,
 )
-from itfuse.lower.staged import STAGED, Tiles
+from itfuse.lower.staged import BULK, STAGED, Chip, Tiles
 from itfuse.lower.tile import TileKernel
 from itfuse.lower.tile_long import lower_long
 from itfuse.plan.order import LANES, LEAF, THREADS, WARP, power
@@ -50,7 +50,7 @@ HELD = 160
 """Bytes of inputs that a thread keeps in registers from phase to phase."""
 
 
-def lower_rows(stage: Stage, name: str, aligned: bool, room: int) -> TileKernel:
+def lower_rows(stage: Stage, name: str, aligned: bool, chip: Chip) -> TileKernel:
     """Write a variant of the kernel of a `rows` stage, with symbols that start with `name`."""
     kind, count = stage.size_class
     assert isinstance(count, int)
@@ -58,11 +58,12 @@ def lower_rows(stage: Stage, name: str, aligned: bool, room: int) -> TileKernel:
         return lower_long(stage, name, aligned)
     state = row_state(stage)
     symbol = f"{name}_rows"
-    shape, tiles = _shape(stage, str(kind), count, aligned, room)
+    shape, tiles = _shape(stage, str(kind), count, aligned, chip)
     source = "".join([
         row_head(stage, aligned),
         DIVISOR if any(divisors(phase.element) for phase in stage.phases) else "",
         _staged_text(shape) if tiles else "",
+        MEET if shape.cluster > 1 else "",
         struct_text("State", [declaration for declaration, _ in state.fields]),
         *(shape.tree(phase, q) for q, phase in enumerate(stage.phases) if phase.combine),
         _kernel(stage, shape, symbol, tiles),
@@ -76,14 +77,19 @@ def lower_rows(stage: Stage, name: str, aligned: bool, room: int) -> TileKernel:
 
 def _staged_text(shape: RowShape) -> str:
     turned = "true" if shape.lanes > 8 else "false"
-    return f"constexpr int BLOCK = {shape.block};\nconstexpr bool TURNED = {turned};\n{STAGED}"
+    return (
+        f"constexpr int BLOCK = {shape.block};\nconstexpr bool TURNED = {turned};\n{BULK}{STAGED}"
+    )
 
 
 def _shape(
-    stage: Stage, kind: str, count: int, aligned: bool, room: int
+    stage: Stage, kind: str, count: int, aligned: bool, chip: Chip
 ) -> tuple[RowShape, Tiles | None]:
     """Return how threads share rows, and the tiles if rows go through shared memory."""
-    how = rule(kind, count, aligned=aligned, writes=stage.element_outputs > 0)
+    writes = stage.element_outputs > 0
+    how = rule(kind, count, aligned=aligned, writes=writes, clusters=chip.clusters)
+    if how.cluster:
+        kind = "leaves"
     used = sorted({slot for phase in stage.phases for slot in phase.element.slots})
     there = arrays(stage, used)
     linear = tuple(s for s in there if stage.inputs[s].layout == "linear")
@@ -93,14 +99,14 @@ def _shape(
         how = replace(how, blocks=0, rounds=1)
     lanes = _lanes(stage, count, how.vectors) if kind == "lanes" else WARP
     if how.staged and linear:
-        rounds, staged = how.rounds, "walk" if kind == "leaves" else kind
+        rounds, staged = how.rounds, "walk" if kind == "leaves" and not how.cluster else kind
         if kind == "lanes":
             size = sum(np.dtype(stage.inputs[s].dtype).itemsize for s in linear)
             once = how.block // lanes * count * LANES * size
             rounds = max(1, (how.tile << 10) // max(1, once))
         shape = RowShape(staged, count, how, lanes, rounds)
-        tiles = Tiles.of(stage, linear, shape.each)
-        if tiles.bytes(stage, _longest(kind, count)) <= room:
+        tiles = Tiles.of(stage, linear, shape.each, shape.part)
+        if tiles.bytes(stage, _longest(kind, count)) <= chip.room:
             return shape, tiles
     if kind == "lanes" and count > WARP:
         return RowShape("warp", -(-count // WARP), how), None
@@ -151,14 +157,16 @@ def _kernel(stage: Stage, shape: RowShape, symbol: str, tiles: Tiles | None) -> 
     phases, kept = keep(phases, held)
     walks = _Walks(stage, shape, tiles, phases, held, kept)
     lines = [
-        f'extern "C" __global__ void __launch_bounds__({shape.bounds})\n',
+        f'extern "C" __global__ void {shape.bounds}\n',
         f"{symbol}(const State s) {{\n",
         f"  constexpr int N = {shape.vectors};  // vectors of a thread\n",
         "  const int length = (int)s.length;\n",
-        tiles.begin(stage) if tiles else "",
+        "  cluster_arrive();\n" if shape.part else "",
+        tiles.begin(stage) if tiles and not shape.part else "",
         f"#pragma unroll 1\n  for (int round = 0; round < {shape.rounds}; ++round) {{\n"
         if shape.rounds > 1 else "",
         shape.mine,
+        tiles.begin(stage) if tiles and shape.part else "",
         row_indices(stage),
         bases(stage, every),
         tiles.row(stage, shape.local) if tiles else "",
@@ -166,16 +174,19 @@ def _kernel(stage: Stage, shape: RowShape, symbol: str, tiles: Tiles | None) -> 
     lines += [f"  Vec<{DTYPES[stage.inputs[s].dtype].cpp}, {LANES}> h{s}[N];\n" for s in held]
     lines += [f"  Vec<{DTYPES[k.dtype].cpp}, {LANES}> kept{n}[N];\n" for n, k in enumerate(kept)]
     first = 0
+    meets = next((q for q, phase in enumerate(phases) if phase.combine), None)
     for q, phase in enumerate(phases):
         fresh = [s for s in held if readers[s][0] == q]
         if fresh:  # every load is on its way before the first is waited for
             lines.append("#pragma unroll\n  for (int u = 0; u < N; ++u) {\n" + shape.vector)
             lines += [_load(stage, s, f"h{s}[u]", tiles) for s in fresh]
             lines.append("  }\n")
-        lines.append(_phase(walks, q))
+        lines.append(_phase(walks, q, first=q == meets))
         lines.append(finish_text(stage, phase, first, f"a{q}"))
         first += len(phase.finish.results) if phase.finish else 0
     lead = "lane == 0" if shape.apart else "threadIdx.x == 0"
+    if shape.part:
+        lead += " && part == 0"
     if stage.written:
         lines.append(f"  if ({lead} && on) {{\n")
         count = stage.element_outputs
@@ -235,7 +246,7 @@ def _element(walks: _Walks, q: int, stores: list[str]) -> tuple[str, str]:
     return before, values + element_text(program, stores, divided=divided)
 
 
-def _phase(walks: _Walks, q: int) -> str:
+def _phase(walks: _Walks, q: int, *, first: bool) -> str:
     """Write one walk: load what is not held, compute, combine, or store."""
     stage, shape, tiles, held = walks.stage, walks.shape, walks.tiles, walks.held
     phase = walks.phases[q]
@@ -304,7 +315,9 @@ def _phase(walks: _Walks, q: int) -> str:
     if deep:
         result = f"  a{q} = of_lane(whole, 0);\n"
     elif phase.combine:
-        result = f"  a{q} = row_combine({f'v{q}' if shape.apart else f'total{q}'});\n"
+        # By now all blocks of the cluster have begun, whose memory is written to.
+        result = "  cluster_wait();\n" if shape.part and first else ""
+        result += f"  a{q} = row_combine({f'v{q}' if shape.apart else f'total{q}'});\n"
     if walk and phase.combine:
         ending += f"  leaf_combine(total{q}, base, leaf_of);\n"
         result = f"  a{q} = row_combine(leaf_of, (length + {LEAF - 1}) / {LEAF});\n"

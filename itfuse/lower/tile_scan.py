@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from itfuse.dtypes import DTYPES
+from itfuse.lower import scan_staged
 from itfuse.lower.accumulator import item_dtype, item_functions, item_struct, shuffle
 from itfuse.lower.cpp import (
     comment,
@@ -38,7 +39,7 @@ from itfuse.plan.stages import Stage, fields
 _WARPS = THREADS // WARP
 
 
-def lower_scan(stage: Stage, name: str) -> TileKernel:
+def lower_scan(stage: Stage, name: str, room: int) -> TileKernel:
     """Write the kernel of a scan, with symbols that start with `name`; it has one variant."""
     assert stage.finish is not None
     slots = tuple(sorted({*stage.element.slots, *stage.finish.slots}))
@@ -46,11 +47,13 @@ def lower_scan(stage: Stage, name: str) -> TileKernel:
              ("long long length;", "q"))  # fmt: skip
     state = state_layout(stage, slots, whole=True, extra=extra)
     symbol = f"{name}_scan"
+    staged = _vectors(stage) and scan_staged.fits(stage, room)
     used = value_dtypes(stage)
     source = "".join([
         prelude(stage),
         access(aligned=False),
         TREE,
+        scan_staged.HEAD if staged else "",
         struct_text("State", [declaration for declaration, _ in state.fields]),
         shuffle("from_lane", "__shfl_down_sync", "distance", used),
         shuffle("from_before", "__shfl_up_sync", "distance", used),
@@ -62,11 +65,11 @@ def lower_scan(stage: Stage, name: str) -> TileKernel:
         comment(stage.element, "a.r{at}"),
         one_text(stage, state.rank),
         _finish(stage, state),
-        _kernel(stage, symbol),
+        _kernel(stage, symbol, staged),
     ])  # fmt: skip
     return TileKernel(
         symbol, source, state, THREADS, 0, grid=_grid, numbers=lambda s: (s.length,),
-        zeroed=_zeroed,
+        zeroed=_zeroed, shared=scan_staged.tile_bytes if staged else None,
     )  # fmt: skip
 
 
@@ -263,34 +266,31 @@ def _load(stage: Stage) -> str:
     ])  # fmt: skip
 
 
-def _store(stage: Stage) -> str:
-    """Write what becomes of the scan's values."""
+def _store(stage: Stage, value: str) -> str:
+    """Write what becomes of the values of chunk `c`, `value` standing for element `w`."""
     assert stage.finish is not None
     text = (
-        "#pragma unroll\n    for (int k = 0; k < MINE; ++k) {\n"
-        "      const long long i = place(slot_of(k));\n"
-        "      if (i >= 0) finish(s, i, v[k]);\n    }\n"
+        "#pragma unroll\n    for (int w = 0; w < EACH; ++w) {\n"
+        "      const long long i = place(slot_of(c * EACH + w));\n"
+        f"      if (i >= 0) finish(s, i, {value});\n    }}\n"
     )
-    if not _vectors(stage):
-        return f"  {{\n{text}  }}\n"
     loads, values = _values(stage, stage.finish.slots, "begin_of")
     written = list(enumerate(DTYPES[output.dtype].cpp for output in stage.outputs))
     return "".join([
-        "  if (even) {\n",
+        "    if (even) {\n",
         fixed_values(stage, stage.finish.slots),
-        "#pragma unroll\n    for (int c = 0; c < CHUNKS; ++c) {\n",
         "      const long long begin_of = flat + slot_of(c * EACH);\n",
         loads,
         *(f"      Vec<{cpp}, EACH> o{at};\n" for at, cpp in written),
         "#pragma unroll\n      for (int w = 0; w < EACH; ++w) {\n",
-        "        const Item& a = v[c * EACH + w];\n",
+        f"        const Item& a = {value};\n",
         values,
         program_text(stage.finish, [f"o{at}.at[w] = {{value}};" for at, _ in written], "        "),
         "      }\n",
         *(f"      store(s.y{at} + begin_of, o{at}, true);\n" for at, _ in written),
-        "    }\n  } else {\n",
+        "    } else {\n",
         text,
-        "  }\n",
+        "    }\n",
     ])  # fmt: skip
 
 
@@ -322,10 +322,11 @@ def _even(stage: Stage, several: bool) -> str:
     return f"{_FULL if several else _FULL_ROWS}  const bool even = full{asked};\n"
 
 
-def _kernel(stage: Stage, symbol: str) -> str:
+def _kernel(stage: Stage, symbol: str, staged: bool) -> str:
     assert stage.how is not None
     _, exclusive, reverse = stage.how.options
     span, several = scan_class(stage.length)
+    blocks = scan_staged.blocks(stage) if staged else _blocks(stage)
     place = "s.length - 1 - col" if reverse else "col"
     long_place = (
         "    const long long col = begin + slot;\n"
@@ -336,7 +337,7 @@ def _kernel(stage: Stage, symbol: str) -> str:
         f"    return col < s.length && row * s.length < s.n ? row * s.length + {place} : -1;\n"
     )
     return "".join([
-        f'extern "C" __global__ void __launch_bounds__({THREADS}, {_blocks(stage)}) '
+        f'extern "C" __global__ void __launch_bounds__({THREADS}, {blocks}) '
         f"{symbol}(const State s) {{\n",
         f"  constexpr int EACH = {SCAN_EACH}, CHUNKS = {SCAN_CHUNKS}, MINE = EACH * CHUNKS;\n",
         f"  constexpr int CHUNK = 32 * EACH, PART = CHUNK * CHUNKS, WARPS = {_WARPS};\n",
@@ -354,14 +355,41 @@ def _kernel(stage: Stage, symbol: str) -> str:
         long_place if several else short_place,
         "  };\n",
         _even(stage, several),
+        _staged_text(stage, exclusive) if staged
+        else _in_registers(stage, exclusive, several),
+        "}\n",
+    ])  # fmt: skip
+
+
+def _in_registers(stage: Stage, exclusive: bool, several: bool) -> str:
+    return "".join([
         "  Item v[MINE];\n",
         _load(stage),
         _INSIDE,
         _BEFORE if several else "",
         _START,
         _EXCLUSIVE if exclusive else _INCLUSIVE,
-        _store(stage),
-        "}\n",
+        "#pragma unroll\n  for (int c = 0; c < CHUNKS; ++c) {\n"
+        f"{_store(stage, 'v[c * EACH + w]')}  }}\n" if _vectors(stage) else _STORE,
+    ])  # fmt: skip
+
+
+_STORE = """\
+#pragma unroll
+  for (int k = 0; k < MINE; ++k) {
+    const long long i = place(slot_of(k));
+    if (i >= 0) finish(s, i, v[k]);
+  }
+"""
+
+
+def _staged_text(stage: Stage, exclusive: bool) -> str:
+    return "".join([
+        scan_staged.bring(stage),
+        scan_staged.piece(stage),
+        scan_staged.BEFORE,
+        _BEFORE,
+        scan_staged.values(exclusive, _store(stage, "v[w]")),
     ])  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from itfuse.dtypes import DTYPES
+from itfuse.lower import select_staged
 from itfuse.lower.cpp import comment, index_text, prelude, struct_text
 from itfuse.lower.layout import StateLayout, state_layout
 from itfuse.lower.look_back import BITS, LEVELS, TREE, nodes
@@ -81,31 +82,38 @@ __device__ __forceinline__ Word look_back(Word* tree, unsigned tiles, unsigned t
 """
 
 
-def lower_select(stage: Stage, name: str, aligned: bool) -> TileKernel:
+def lower_select(stage: Stage, name: str, aligned: bool, room: int) -> TileKernel:
     """Write a variant of the kernel of a selection, with symbols that start with `name`."""
     slots = stage.element.slots
     extra = (("Word* status;  // the next tile, then a tree for each flag", "Q"),)
     state = state_layout(stage, slots, whole=True, extra=extra)
     symbol = f"{name}_select"
+    staged = aligned and select_staged.fits(stage, room)
     each, vector = _shape(stage)
+    if staged:
+        each, vector = select_staged.EACH, select_staged.vector(stage)
     source = "".join([
         prelude(stage),
         access(aligned),
         ROW if stage.strided else "",
         TREE,
         LOOK_BACK,
+        select_staged.HEAD if staged else "",
         struct_text("State", [declaration for declaration, _ in state.fields]),
         struct_text("Item", [
             f"{DTYPES[dtype].cpp} r{at};" for at, dtype in enumerate(stage.element.result_dtypes)
         ]),
         comment(stage.element, "r{at}"),
         one_text(stage, state.rank),
-        _kernel(stage, state, aligned, each, vector).replace("SYMBOL", symbol),
+        _kernel(stage, state, aligned, staged).replace("SYMBOL", symbol),
     ])  # fmt: skip
     needs = needs_of(stage, slots, vector, outputs=False) if aligned else None
     return TileKernel(
-        symbol, source, state, BLOCK, BLOCK * each, needs=needs, zeroed=lambda s: _words(s) * 8
-    )
+        symbol, source, state, BLOCK, BLOCK * each,
+        needs=select_staged.needs(stage) if staged else needs,
+        shared=select_staged.bytes_of if staged else None,
+        zeroed=lambda s: _words(s, each) * 8,
+    )  # fmt: skip
 
 
 def _shape(stage: Stage) -> tuple[int, int]:
@@ -120,24 +128,76 @@ def _shape(stage: Stage) -> tuple[int, int]:
     return each, min(each, 16 // widest)
 
 
-def _words(stage: Stage) -> int:
+def _words(stage: Stage, each: int) -> int:
     """Return the words of the status: one for the next tile, then the trees."""
-    tiles = max(1, -(-stage.size // (BLOCK * _shape(stage)[0])))
+    tiles = max(1, -(-stage.size // (BLOCK * each)))
     return 1 + stage.flags * nodes(tiles)
 
 
-def _kernel(stage: Stage, state: StateLayout, aligned: bool, each: int, vector: int) -> str:
-    slots, flags = stage.element.slots, stage.flags
-    chunks = each // vector
+def _kernel(stage: Stage, state: StateLayout, aligned: bool, staged: bool) -> str:
+    flags = stage.flags
     # The elements that a part takes, in the words of flag bits and of a warp's counts.
     taken = [(at, part) for at, part in enumerate(stage.parts) if part >= 0]
     counted = [at for at, part in enumerate(stage.parts) if part < 0]
     values = list(enumerate(taken, flags))  # (result, (output, part))
+    each, vector, blocks = *_shape(stage), _blocks(stage)
+    if staged:
+        each, vector = select_staged.EACH, select_staged.vector(stage)
+        blocks = select_staged.blocks(stage)
+    return "".join([
+        f'extern "C" __global__ void __launch_bounds__({BLOCK}, {blocks}) '
+        "SYMBOL(const State s) {\n",
+        f"  constexpr int V = {vector}, CHUNKS = {each // vector}, EACH = V * CHUNKS;\n",
+        "  constexpr int PART = 32 * EACH;\n",
+        f"  constexpr int WARPS = {BLOCK // 32}, TILE = WARPS * PART, FLAGS = {flags};\n",
+        "  __shared__ unsigned taken;\n",
+        "  __shared__ unsigned count[WARPS][FLAGS];\n  __shared__ Word offset[FLAGS];\n",
+        "  if (threadIdx.x == 0) taken = atomicAdd(reinterpret_cast<unsigned*>(s.status), 1u);\n",
+        "  __syncthreads();\n",
+        "  const unsigned tile = taken, tiles = gridDim.x;\n",
+        "  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;\n",
+        "  const long long base = (long long)tile * TILE;\n",
+        "  const long long mine = base + warp * PART + lane * V;\n",
+        "  unsigned chosen[FLAGS] = {};  // flags of this thread's elements\n",
+        _flags_staged(stage) if staged else _in_registers(stage, state, aligned, values),
+        _COUNT,
+        _rank(stage, values, staged),
+        _PLACE,
+        *(f"  if (tile == tiles - 1 && threadIdx.x == 0) {{\n"
+          f"    for (int f = 0; f < FLAGS; ++f) s.y{at}[f] = offset[f] + own[f];\n  }}\n"
+          for at in counted),
+        *(_write(stage, at, part) for at, part in taken),
+        "}\n",
+    ])  # fmt: skip
+
+
+def _bits(stage: Stage, item: str, at: str) -> str:
+    """Write the flags of an element into the words of bits."""
+    return "".join(
+        f"    chosen[{f}] |= (unsigned)({_first(f, item)}) << ({at});\n" for f in range(stage.flags)
+    )
+
+
+def _flags_staged(stage: Stage) -> str:
+    return "".join([
+        select_staged.bring(stage),
+        select_staged.piece(stage),
+        "#pragma unroll\n  for (int c = 0; c < CHUNKS; ++c) {\n    Item b[V];\n    piece(c, b);\n",
+        "#pragma unroll\n    for (int k = 0; k < V; ++k) {\n",
+        _bits(stage, "b[k]", "c * V + k"),
+        "    }\n  }\n",
+    ])  # fmt: skip
+
+
+def _in_registers(
+    stage: Stage, state: StateLayout, aligned: bool, values: list[tuple[int, tuple[int, int]]]
+) -> str:
+    """Write how flags and values get into registers."""
+    slots, flags = stage.element.slots, stage.flags
     cpp = [DTYPES[dtype].cpp for dtype in stage.element.result_dtypes]
 
     def keep(at: str) -> str:
-        bits = [f"    chosen[{f}] |= (unsigned)({_first(f)}) << ({at});\n" for f in range(flags)]
-        return "".join([*bits, *(f"    value{r}[{at}] = b.r{r};\n" for r, _ in values)])
+        return _bits(stage, "b", at) + "".join(f"    value{r}[{at}] = b.r{r};\n" for r, _ in values)
 
     chunk = "".join([
         vector_loads(stage, slots, "begin"),
@@ -150,21 +210,7 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool, each: int, vector: 
         "  }\n",
     ])  # fmt: skip
     return "".join([
-        f'extern "C" __global__ void __launch_bounds__({BLOCK}, {_blocks(stage)}) '
-        "SYMBOL(const State s) {\n",
-        f"  constexpr int V = {vector}, CHUNKS = {chunks}, EACH = V * CHUNKS, PART = 32 * EACH;\n",
-        f"  constexpr int WARPS = {BLOCK // 32}, TILE = WARPS * PART, FLAGS = {flags};\n",
-        "  __shared__ unsigned taken;\n",
-        "  __shared__ unsigned count[WARPS][FLAGS];\n  __shared__ Word offset[FLAGS];\n",
-        *(f"  __shared__ {cpp[r]} packed{at}[WARPS][PART];\n" for r, (at, _) in values),
-        "  if (threadIdx.x == 0) taken = atomicAdd(reinterpret_cast<unsigned*>(s.status), 1u);\n",
-        "  __syncthreads();\n",
-        "  const unsigned tile = taken, tiles = gridDim.x;\n",
-        "  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;\n",
-        "  const long long base = (long long)tile * TILE;\n",
-        "  const long long mine = base + warp * PART + lane * V;\n",
-        "  // Flags and values of this thread's elements.\n",
-        "  unsigned chosen[FLAGS] = {};\n",
+        *(f"  __shared__ {cpp[r]} packed{at}[TILE];\n" for r, (at, _) in values),
         *(f"  {cpp[r]} value{r}[EACH]{' = {}' if part == flags else ''};\n"
           for r, (_, part) in values),
         fixed_values(stage, slots),
@@ -178,14 +224,6 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool, each: int, vector: 
         "    if (i < s.n) {\n    const Item b = one(s, i);\n",
         keep("at"),
         "    }\n  }\n  }\n",
-        _COUNT,
-        _rank(stage, values),
-        _PLACE,
-        *(f"  if (tile == tiles - 1 && threadIdx.x == 0) {{\n"
-          f"    for (int f = 0; f < FLAGS; ++f) s.y{at}[f] = offset[f] + own[f];\n  }}\n"
-          for at in counted),
-        *(_write(stage, at, part) for at, part in taken),
-        "}\n",
     ])  # fmt: skip
 
 
@@ -203,12 +241,12 @@ def _blocks(stage: Stage) -> int:
     return 5 if stage.flags == 1 and _shape(stage)[0] <= 16 else 4
 
 
-def _first(flag: int) -> str:
-    """Write that this flag is the first that holds."""
-    return " && ".join([f"b.r{flag}", *(f"!b.r{earlier}" for earlier in range(flag))])
+def _first(flag: int, item: str) -> str:
+    """Write that this flag of an item is the first that holds."""
+    return " && ".join([f"{item}.r{flag}", *(f"!{item}.r{earlier}" for earlier in range(flag))])
 
 
-def _rank(stage: Stage, values: list[tuple[int, tuple[int, int]]]) -> str:
+def _rank(stage: Stage, values: list[tuple[int, tuple[int, int]]], staged: bool) -> str:
     """Write how a warp packs its part: ballots count the lanes before, chunk after chunk."""
     flags = stage.flags
     rest = flags in stage.parts
@@ -220,12 +258,15 @@ def _rank(stage: Stage, values: list[tuple[int, tuple[int, int]]]) -> str:
             marks = " | ".join(f"chosen[{f}]" for f in range(flags))
             test = f"(({marks}) >> at & 1) == 0"
             place = "before" + "".join(f" - rank[{f}]" for f in range(flags))
-        stores += f"      if ({test}) packed{at}[warp][{place}] = value{r}[at];\n"
+        value = f"b[k].r{r}" if staged else f"value{r}[at]"
+        stores += f"      if ({test}) packed{at}[warp * PART + {place}] = {value};\n"
     return "".join([
         "  // This warp packs its part: lane after lane of a chunk, chunk after chunk.\n",
         "  const unsigned lower = (1u << lane) - 1;\n",
         "  unsigned run[FLAGS] = {};\n",
         "#pragma unroll\n  for (int c = 0; c < CHUNKS; ++c) {\n",
+        "    Item b[V];\n    piece(c, b);\n    __syncwarp();  // written over below\n"
+        if staged else "",
         "    unsigned rank[FLAGS], all[FLAGS] = {};\n",
         "#pragma unroll\n    for (int f = 0; f < FLAGS; ++f) {\n",
         "      rank[f] = run[f];\n",
@@ -298,5 +339,5 @@ def _write(stage: Stage, at: int, part: int) -> str:
     return (
         f"  {{\n{head}  {cpp}* const to = s.y{at} + ({start});\n  const unsigned many = {count};\n"
         "  for (unsigned i = lane; i < many; i += 32) to[i] = "
-        f"packed{at}[warp][i];\n  }}\n"
+        f"packed{at}[warp * PART + i];\n  }}\n"
     )

@@ -107,6 +107,77 @@ __device__ __forceinline__ Word look_back(Word* tree, unsigned tiles, unsigned t
   }
   return before;
 }
+constexpr int BLOCK = 256;
+extern __shared__ __align__(16) unsigned char room[];
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+  return (unsigned)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ void stage_begin(unsigned long long* arrived) {
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(shared_address(arrived)));
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+}
+__device__ __forceinline__ void copy_in(
+    void* to, const void* from, int bytes, unsigned long long* arrived) {
+  if (threadIdx.x == 0 && bytes > 0) {
+    const unsigned bar = shared_address(arrived);
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+                 :: "r"(bar), "r"(bytes) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+        :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(bar) : "memory");
+  }
+}
+__device__ __forceinline__ void stage_wait(unsigned long long* arrived) {
+  const unsigned bar = shared_address(arrived);
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory");
+  }
+  __syncthreads();
+  unsigned done;
+  do {
+    asm volatile(
+        "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; "
+        "selp.u32 %0, 1, 0, p;}"
+        : "=r"(done) : "r"(bar) : "memory");
+  } while (!done);
+}
+// Tiles are written: from here on the copy engine may read them.
+__device__ __forceinline__ void stage_written() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+}
+__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {
+  if (threadIdx.x == 0 && bytes > 0) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                 :: "l"(to), "r"(shared_address(from)), "r"(bytes) : "memory");
+  }
+}
+__device__ __forceinline__ void stage_end() {
+  if (threadIdx.x == 0) {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  }
+}
+#else
+__device__ __forceinline__ void stage_begin(unsigned long long*) {}
+__device__ __forceinline__ void copy_in(
+    void* to, const void* from, int bytes, unsigned long long*) {
+#pragma unroll 4
+  for (int at = threadIdx.x * 16; at < bytes; at += BLOCK * 16) {
+    const int4 piece = *reinterpret_cast<const int4*>((const char*)from + at);
+    *reinterpret_cast<int4*>((char*)to + at) = piece;
+  }
+}
+__device__ __forceinline__ void stage_wait(unsigned long long*) { __syncthreads(); }
+__device__ __forceinline__ void stage_written() { __syncthreads(); }
+__device__ __forceinline__ void copy_out(void* to, const void* from, int bytes) {
+  copy_in(to, from, bytes, nullptr);
+}
+__device__ __forceinline__ void stage_end() {}
+#endif
 struct State {
   const float* x0;
   float k1;
@@ -130,48 +201,58 @@ __device__ __forceinline__ Item one(const State& s, const long long i) {
   return b;
 }
 extern "C" __global__ void __launch_bounds__(256, 5) positive_aligned_select(const State s) {
-  constexpr int V = 4, CHUNKS = 4, EACH = V * CHUNKS, PART = 32 * EACH;
+  constexpr int V = 4, CHUNKS = 8, EACH = V * CHUNKS;
+  constexpr int PART = 32 * EACH;
   constexpr int WARPS = 8, TILE = WARPS * PART, FLAGS = 1;
   __shared__ unsigned taken;
   __shared__ unsigned count[WARPS][FLAGS];
   __shared__ Word offset[FLAGS];
-  __shared__ float packed0[WARPS][PART];
   if (threadIdx.x == 0) taken = atomicAdd(reinterpret_cast<unsigned*>(s.status), 1u);
   __syncthreads();
   const unsigned tile = taken, tiles = gridDim.x;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const long long base = (long long)tile * TILE;
   const long long mine = base + warp * PART + lane * V;
-  // Flags and values of this thread's elements.
-  unsigned chosen[FLAGS] = {};
-  float value1[EACH];
-  if (base + TILE <= s.n) {
+  unsigned chosen[FLAGS] = {};  // flags of this thread's elements
+  __shared__ unsigned long long arrived;
+  unsigned char* place = room;
+  float* const in_x0 = reinterpret_cast<float*>(place);
+  place += TILE * sizeof(float);
+  float* const packed0 = reinterpret_cast<float*>(in_x0);
+  const bool full = base + TILE <= s.n;
+  stage_begin(&arrived);
+  if (full) {
+    copy_in(in_x0, s.x0 + base, TILE * sizeof(float), &arrived);
+  }
+  stage_wait(&arrived);
+  const auto piece = [&](int c, Item (&b)[V]) {
+    if (full) {
+      const int at = warp * PART + c * 32 * V + lane * V;
+      Vec<float, V> e0;
+      load(e0, in_x0 + at, true);
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+    const float x0 = e0.at[k];
+        const bool v2 = x0 > s.k1;  // greater(x0, s.k1)
+        b[k].r0 = v2;
+        b[k].r1 = x0;
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        const long long i = mine + c * 32 * V + k;
+        if (i < s.n) { b[k] = one(s, i); } else { b[k].r0 = 0; }
+      }
+    }
+  };
 #pragma unroll
   for (int c = 0; c < CHUNKS; ++c) {
-  const long long begin = mine + c * 32 * V;
-  Vec<float, V> e0;
-  load(e0, s.x0 + begin, is_aligned<float, V>(s.x0 + begin));
+    Item b[V];
+    piece(c, b);
 #pragma unroll
-  for (int k = 0; k < V; ++k) {
-    Item b;
-    const float x0 = e0.at[k];
-    const bool v2 = x0 > s.k1;  // greater(x0, s.k1)
-    b.r0 = v2;
-    b.r1 = x0;
-    chosen[0] |= (unsigned)(b.r0) << (c * V + k);
-    value1[c * V + k] = b.r1;
-  }
-  }
-  } else {
-#pragma unroll
-  for (int at = 0; at < EACH; ++at) {
-    const long long i = mine + at / V * 32 * V + at % V;
-    if (i < s.n) {
-    const Item b = one(s, i);
-    chosen[0] |= (unsigned)(b.r0) << (at);
-    value1[at] = b.r1;
+    for (int k = 0; k < V; ++k) {
+    chosen[0] |= (unsigned)(b[k].r0) << (c * V + k);
     }
-  }
   }
   // Elements chosen by the warps before this one, and by the tile: published before any is packed.
 #pragma unroll
@@ -200,6 +281,9 @@ extern "C" __global__ void __launch_bounds__(256, 5) positive_aligned_select(con
   unsigned run[FLAGS] = {};
 #pragma unroll
   for (int c = 0; c < CHUNKS; ++c) {
+    Item b[V];
+    piece(c, b);
+    __syncwarp();  // written over below
     unsigned rank[FLAGS], all[FLAGS] = {};
 #pragma unroll
     for (int f = 0; f < FLAGS; ++f) {
@@ -216,7 +300,7 @@ extern "C" __global__ void __launch_bounds__(256, 5) positive_aligned_select(con
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       const int at = c * V + k;
-      if ((chosen[0] >> at & 1) != 0) packed0[warp][rank[0]] = value1[at];
+      if ((chosen[0] >> at & 1) != 0) packed0[warp * PART + rank[0]] = b[k].r1;
 #pragma unroll
       for (int f = 0; f < FLAGS; ++f) rank[f] += chosen[f] >> at & 1;
     }
@@ -236,6 +320,6 @@ extern "C" __global__ void __launch_bounds__(256, 5) positive_aligned_select(con
   {
   float* const to = s.y0 + (offset[0] + ahead[0]);
   const unsigned many = run[0];
-  for (unsigned i = lane; i < many; i += 32) to[i] = packed0[warp][i];
+  for (unsigned i = lane; i < many; i += 32) to[i] = packed0[warp * PART + i];
   }
 }

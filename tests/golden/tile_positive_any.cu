@@ -130,20 +130,20 @@ __device__ __forceinline__ Item one(const State& s, const long long i) {
   return b;
 }
 extern "C" __global__ void __launch_bounds__(256, 5) positive_any_select(const State s) {
-  constexpr int V = 4, CHUNKS = 4, EACH = V * CHUNKS, PART = 32 * EACH;
+  constexpr int V = 4, CHUNKS = 4, EACH = V * CHUNKS;
+  constexpr int PART = 32 * EACH;
   constexpr int WARPS = 8, TILE = WARPS * PART, FLAGS = 1;
   __shared__ unsigned taken;
   __shared__ unsigned count[WARPS][FLAGS];
   __shared__ Word offset[FLAGS];
-  __shared__ float packed0[WARPS][PART];
   if (threadIdx.x == 0) taken = atomicAdd(reinterpret_cast<unsigned*>(s.status), 1u);
   __syncthreads();
   const unsigned tile = taken, tiles = gridDim.x;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const long long base = (long long)tile * TILE;
   const long long mine = base + warp * PART + lane * V;
-  // Flags and values of this thread's elements.
-  unsigned chosen[FLAGS] = {};
+  unsigned chosen[FLAGS] = {};  // flags of this thread's elements
+  __shared__ float packed0[TILE];
   float value1[EACH];
   if (base + TILE <= s.n) {
 #pragma unroll
@@ -216,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(256, 5) positive_any_select(const S
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       const int at = c * V + k;
-      if ((chosen[0] >> at & 1) != 0) packed0[warp][rank[0]] = value1[at];
+      if ((chosen[0] >> at & 1) != 0) packed0[warp * PART + rank[0]] = value1[at];
 #pragma unroll
       for (int f = 0; f < FLAGS; ++f) rank[f] += chosen[f] >> at & 1;
     }
@@ -236,6 +236,6 @@ extern "C" __global__ void __launch_bounds__(256, 5) positive_any_select(const S
   {
   float* const to = s.y0 + (offset[0] + ahead[0]);
   const unsigned many = run[0];
-  for (unsigned i = lane; i < many; i += 32) to[i] = packed0[warp][i];
+  for (unsigned i = lane; i < many; i += 32) to[i] = packed0[warp * PART + i];
   }
 }

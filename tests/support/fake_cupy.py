@@ -20,7 +20,7 @@ import numpy as np
 from .generated import unit
 from .host_cpp import HostLibrary
 
-ARCH = "host"
+ARCH = "90"
 
 
 class Memory:

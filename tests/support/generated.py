@@ -8,6 +8,7 @@ function. For a reduction by `cub` the functions combine in a tree over halves, 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -48,17 +49,25 @@ def unit(sources: Iterable[str]) -> str:
     return "".join(f"namespace n{at} {{\n{text}}}\n" for at, text in enumerate(sources))
 
 
+def _launch(kernel: TileKernel) -> str:
+    """Write the host's function that launches a kernel."""
+    cluster = re.search(r"__cluster_dims__\((\d+)\)", kernel.source)
+    if cluster:
+        return f"ITF_HOST_CLUSTER({kernel.symbol}, State, {cluster[1]})\n"
+    return f"ITF_HOST_LAUNCH({kernel.symbol}, State)\n"
+
+
 def struct_of(dtypes: Sequence[str]) -> np.dtype[Any]:
     """Return the dtype of a generated struct."""
     return np.dtype([(f"r{at}", name) for at, name in enumerate(dtypes)], align=True)
 
 
 class HostEngine:
-    """Compiles the stages of `plans` together; `run` then runs one of them."""
+    """Compiles the stages of `plans` together, as for `arch`; `run` then runs one of them."""
 
     name = "host"
 
-    def __init__(self, plans: Iterable[Plan]) -> None:
+    def __init__(self, plans: Iterable[Plan], arch: str = "sm_90") -> None:
         self.stages = {digest(s): s for plan in plans for s in plan.stages}
         self.lowered = {
             key: lower(stage, f"h_{key}")
@@ -75,9 +84,11 @@ class HostEngine:
                     source += _map_at(stage, self.lowered[key])
                 sources.append(source)
             if stage.strategy == "tile":
-                variants = [lower_tile(stage, f"h_{key}_{'na'[ok]}", bool(ok)) for ok in (1, 0)]
+                variants = [
+                    lower_tile(stage, f"h_{key}_{'na'[ok]}", bool(ok), arch) for ok in (1, 0)
+                ]
                 self.tiles[key] = variants
-                sources += [t.source + f"ITF_HOST_LAUNCH({t.symbol}, State)\n" for t in variants]
+                sources += [t.source + _launch(t) for t in variants]
         self.library = HostLibrary(unit(sources))
 
     def run(self, plan: Plan, *expressions: Array, out: Any = None) -> tuple[Any, ...]:

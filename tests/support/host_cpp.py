@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from itfuse.lower.row_shapes import MEET
+
 FLAGS = ("-O1", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-fno-fast-math",
-         "-fno-strict-aliasing", "-fno-gnu-unique", "-fPIC", "-shared")  # fmt: skip
+         "-fno-strict-aliasing", "-fno-gnu-unique", "-fPIC", "-shared", "-pthread")  # fmt: skip
 """No contraction and no fast math: each operation rounds to its own type, as NumPy's does. Nor
 unique symbols: shared memory of two libraries would be one, although their kernels differ."""
 
@@ -137,7 +139,7 @@ class HostLibrary:
     """
 
     def __init__(self, source: str) -> None:
-        self.source = _DYNAMIC.sub(r"__shared__ \1[1 << 18];", source)
+        self.source = _DYNAMIC.sub(r"__shared__ \1[1 << 18];", source).replace(MEET, "")
         self.path = _build(self.source)
         self._library = ctypes.CDLL(str(self.path))
 
@@ -344,7 +346,10 @@ def _directory() -> Path:
 
 
 def _build(source: str) -> Path:
-    text = f'{_SHIM.read_text()}\n#line 1 "generated"\n{source}\n#line 1 "driver"\n{_DRIVER}'
+    clusters = "#define ITF_HOST_CLUSTERS\n" if "__cluster_dims__" in source else ""
+    text = (
+        f'{clusters}{_SHIM.read_text()}\n#line 1 "generated"\n{source}\n#line 1 "driver"\n{_DRIVER}'
+    )
     key = "\0".join((*_compiler(), _version(), *FLAGS, text))
     library = _directory() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
     if library.exists():

@@ -13,12 +13,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
+#ifdef ITF_HOST_CLUSTERS
+#include <pthread.h>
+#include <thread>
+#include <vector>
+#endif
 
 // After the headers, because they use some of these words themselves.
 #define __device__
 #define __global__
 #define __launch_bounds__(...)
-#define __shared__ static  // blocks run one after another
+#define __cluster_dims__(...)
+// Blocks run one after another; those of a cluster beside each other, a thread of the host for each.
+#ifdef ITF_HOST_CLUSTERS
+#define ITF_HOST_OF_BLOCK static thread_local
+#else
+#define ITF_HOST_OF_BLOCK static
+#endif
+#define __shared__ ITF_HOST_OF_BLOCK
 #define __host__
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
@@ -158,7 +170,7 @@ template <typename T> static inline void __stcg(T* p, T value) { *p = value; }
 struct itf_host_dim {
   unsigned x, y, z;
 };
-static itf_host_dim threadIdx, blockIdx, blockDim, gridDim;
+ITF_HOST_OF_BLOCK itf_host_dim threadIdx, blockIdx, blockDim, gridDim;
 struct alignas(8) int2 {
   int x, y;
 };
@@ -169,7 +181,7 @@ struct itf_host_barrier {
   int alive, arrived;
   unsigned passed;
 };
-static struct {
+ITF_HOST_OF_BLOCK struct {
   ucontext_t scheduler, fiber[1024];
   bool done[1024];
   itf_host_barrier all, warp[32];
@@ -269,14 +281,16 @@ static void itf_host_fiber() {
 }
 // Returns 1 if threads wait for each other for ever.
 static int itf_host_run_block(int threads) {
-  static char stacks[1024][1 << 15];
+  constexpr int room = 1 << 15;
+  ITF_HOST_OF_BLOCK char* stacks = nullptr;
+  if (stacks == nullptr) stacks = static_cast<char*>(malloc(1024 * room));
   auto& block = itf_host_block;
   block.all = {threads, 0, 0};
   for (int warp = 0; warp < threads / 32; ++warp) block.warp[warp] = {32, 0, 0};
   for (int thread = 0; thread < threads; ++thread) {
     getcontext(&block.fiber[thread]);
-    block.fiber[thread].uc_stack.ss_sp = stacks[thread];
-    block.fiber[thread].uc_stack.ss_size = sizeof(stacks[thread]);
+    block.fiber[thread].uc_stack.ss_sp = stacks + thread * room;
+    block.fiber[thread].uc_stack.ss_size = room;
     block.fiber[thread].uc_link = &block.scheduler;
     block.done[thread] = false;
     makecontext(&block.fiber[thread], itf_host_fiber, 0);
@@ -303,3 +317,47 @@ static int itf_host_run_block(int threads) {
     }                                                                                         \
     return 0;                                                                                 \
   }
+
+#ifdef ITF_HOST_CLUSTERS
+// ---- clusters: variables of a block are a thread's, at the same place in what is each thread's ----
+static thread_local char itf_host_own;
+static pthread_barrier_t itf_host_met;
+static char* itf_host_other[16];
+
+static inline void cluster_arrive() {}
+static inline void cluster_wait() {
+  __syncthreads();
+  if (threadIdx.x == 0) pthread_barrier_wait(&itf_host_met);
+  __syncthreads();
+}
+template <typename T> static inline T* there(T* here, unsigned block) {
+  return (T*)((char*)here - &itf_host_own + itf_host_other[block]);
+}
+#define ITF_HOST_CLUSTER(kernel, State, count)                                                \
+  static void kernel##_call(void* state) { kernel(*static_cast<const State*>(state)); }       \
+  extern "C" int kernel##_launch(void* state, long long blocks, long long threads) {          \
+    bool stuck[count] = {};                                                                   \
+    pthread_barrier_init(&itf_host_met, nullptr, count);                                      \
+    for (long long first = 0; first < blocks; first += count) {                               \
+      std::vector<std::thread> running;                                                       \
+      for (int rank = 0; rank < count; ++rank) {                                              \
+        running.emplace_back([=, &stuck] {                                                    \
+          itf_host_block.body = kernel##_call;                                                \
+          itf_host_block.state = state;                                                       \
+          gridDim.x = (unsigned)blocks;                                                       \
+          blockDim.x = (unsigned)threads;                                                     \
+          blockIdx.x = (unsigned)(first + rank);                                              \
+          itf_host_other[rank] = &itf_host_own;                                               \
+          pthread_barrier_wait(&itf_host_met);                                                \
+          stuck[rank] = itf_host_run_block((int)threads) != 0;                                \
+        });                                                                                   \
+      }                                                                                       \
+      for (auto& one : running) one.join();                                                   \
+    }                                                                                         \
+    pthread_barrier_destroy(&itf_host_met);                                                   \
+    for (bool one : stuck) {                                                                  \
+      if (one) return 1;                                                                      \
+    }                                                                                         \
+    return 0;                                                                                 \
+  }
+#endif
