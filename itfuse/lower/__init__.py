@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itfuse.lower.staged import room_of
+from itfuse.lower.staged import Chip, room_of
 from itfuse.lower.tile import TileKernel
 from itfuse.lower.tile_columns import lower_columns
 from itfuse.lower.tile_places import lower_places
 from itfuse.lower.tile_reduce import lower_reduce
 from itfuse.lower.tile_rows import lower_rows
 from itfuse.lower.tile_scan import lower_scan
+from itfuse.lower.tile_segments import lower_segments
 from itfuse.lower.tile_select import lower_select
 from itfuse.lower.tile_transform import lower_transform
 from itfuse.lower.tile_turned import lower_turned, side
@@ -26,11 +27,13 @@ def lower_tile(stage: Stage, name: str, aligned: bool = True, arch: str = "sm_90
     if stage.primitive == "reduce":
         return lower_reduce(stage, name, aligned)
     if stage.primitive == "rows":
-        return lower_rows(stage, name, aligned, room_of(arch))
+        return lower_rows(stage, name, aligned, Chip.of(arch))
     if stage.primitive == "select":
-        return lower_select(stage, name, aligned)
+        return lower_select(stage, name, aligned, room_of(arch))
+    if stage.primitive == "segments":
+        return lower_segments(stage, name, aligned)
     if stage.primitive == "scan":
-        return lower_scan(stage, name)
+        return lower_scan(stage, name, room_of(arch))
     if stage.primitive == "columns":
         return lower_columns(stage, name, aligned)
     if stage.primitive in ("histogram", "scatter"):
