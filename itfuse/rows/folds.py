@@ -62,17 +62,17 @@ __device__ __forceinline__ void itf_{_name}(T& value, long long& at, T other, lo
 }}
 """)  # fmt: skip
 # Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
-# variances" (1979). An element is (x, 1, x - x), so that infinity and NaN give NaN.
+# variances" (1979). The mean is base + rest, since one float of data far from zero would be off by
+# more than their spread allows. An element is (x, 0, 1, x - x): infinity and NaN give NaN.
 _fold(
-    "squared_deviations", "Sum of the squared differences from the mean.",
-    lambda dtype: ((dtype, dtype.type(0)), (dtype, dtype.type(0)), (dtype, dtype.type(0))),
-    reference.merge_moments, 2, cpp="itf_moments({a}, {b})", helper="""
-__device__ __forceinline__ float itf_moment(float a, float b, float c) {
-  return __fadd_rn(a, __fmul_rn(b, c));
-}
-__device__ __forceinline__ double itf_moment(double a, double b, double c) {
-  return __dadd_rn(a, __dmul_rn(b, c));
-}
+    "squared_deviations", "Sum of the squared differences from the mean; how far the mean is from "
+    "zero adds nothing to the rounding (docs/determinism.md).",
+    lambda dtype: ((dtype, dtype.type(0)),) * 4,
+    reference.merge_moments, 3, cpp="itf_moments({a}, {b})", helper="""
+__device__ __forceinline__ float itf_moment_plus(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ double itf_moment_plus(double a, double b) { return __dadd_rn(a, b); }
+__device__ __forceinline__ float itf_moment_times(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double itf_moment_times(double a, double b) { return __dmul_rn(a, b); }
 // a / b for counts, 0 <= a <= b: the compiler's own steps of a division, without its branch for
 // numbers near the ends of the range, before which it would not send loads on their way.
 __device__ __forceinline__ float itf_share(float a, float b) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ float itf_share(float a, float b) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
   r = __fmaf_rn(r, __fmaf_rn(-b, r, 1.0f), r);
-  const float q = __fmaf_rn(a, r, 0.0f);
+  const float q = a * r;
   return __fmaf_rn(r, __fmaf_rn(-b, q, a), q);
 #else
   return __fdiv_rn(a, b);
@@ -93,23 +93,33 @@ __device__ __forceinline__ double itf_share(double a, double b) {
   const double e = __fma_rn(-b, r, 1.0);
   r = __fma_rn(r, __fma_rn(e, e, e), r);
   r = __fma_rn(r, __fma_rn(-b, r, 1.0), r);
-  const double q = __dmul_rn(a, r);
+  const double q = a * r;
   return __fma_rn(r, __fma_rn(-b, q, a), q);
 #else
   return __ddiv_rn(a, b);
 #endif
 }
-// Mean, count and squared deviations of two parts. A part without elements changes nothing.
+// Mean (base + rest), count and squared deviations of two parts. A part without elements changes
+// nothing. The compiler knows `many` of an element, and then leaves out all that it does not need.
 template <typename T>
-__device__ __forceinline__ void itf_moments(T& mean, T& count, T& squares, T other, T many, T its) {
-  const T all = itf_moment(count, many, T(1));
-  const T share = itf_share(many, all), apart = itf_moment(other, mean, T(-1));
-  const T both = itf_moment(mean, apart, share);
-  const T weight = itf_moment(T(0), count, share), square = itf_moment(T(0), apart, apart);
-  const T sum = itf_moment(itf_moment(squares, its, T(1)), square, weight);
-  const bool first = count == T(0), keep = many == T(0);
-  mean = keep ? mean : first ? other : both;
-  squares = keep ? squares : first ? its : sum;
+__device__ __forceinline__ void itf_moments(
+    T& base, T& rest, T& count, T& squares, T other, T its_rest, T many, T its) {
+  const bool first = count == T(0), keep = many == T(0), one = many == T(1);
+  const T all = itf_moment_plus(count, many), share = itf_share(many, all);
+  const T from = first ? other : base;
+  const T past = one ? rest : itf_moment_plus(rest, -its_rest);
+  const T apart = itf_moment_plus(itf_moment_plus(other, -from), -past);
+  const T moved = itf_moment_times(apart, share), mean = itf_moment_plus(rest, moved);
+  const T left = one ? itf_moment_plus(apart, -moved) : itf_moment_times(moved, count);
+  const T both = one ? squares : itf_moment_plus(squares, its);
+  const T sum = itf_moment_plus(both, itf_moment_times(left, apart));
+  // Merged with more than two: the rounded mean, and by a fast two-sum what it lacks.
+  const T whole = itf_moment_plus(from, mean), gone = itf_moment_plus(whole, -from);
+  const T low = itf_moment_plus(mean, -gone);
+  const bool again = many > T(2) && !first;
+  base = again ? whole : from;
+  rest = keep ? rest : again ? low : mean;
+  squares = keep ? squares : sum;
   count = all;
 }
 """)  # fmt: skip
