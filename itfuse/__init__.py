@@ -19,25 +19,36 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from itfuse import (  # these install functions
+    arranging,  # noqa: F401
+    conversion,  # noqa: F401
     counting,  # noqa: F401
     creation,  # noqa: F401
+    differences,  # noqa: F401
+    editing,  # noqa: F401
     engines,
     iterator,  # noqa: F401
     joining,  # noqa: F401
+    linalg,
+    numeric,  # noqa: F401
+    operators,  # noqa: F401
     ordering,  # noqa: F401
+    padding,  # noqa: F401
     placement,  # noqa: F401
     protocol,  # noqa: F401
     random,
     scans,  # noqa: F401
+    segmented,  # noqa: F401
     segments,  # noqa: F401
     selection,  # noqa: F401
+    unique,  # noqa: F401
 )
-from itfuse.array import Array, asarray, compute, explain, plan, spec
+from itfuse.array import Array, compute, explain, plan, spec
 from itfuse.config import config
 from itfuse.custom import CppFunction, cpp_function, reduce
+from itfuse.dtypes import DTYPES
 from itfuse.errors import (
     AliasError,
     AxisError,
@@ -60,6 +71,7 @@ from itfuse.fused import fuse
 from itfuse.graph import graph
 from itfuse.plan.stages import Note, Plan, Stage
 from itfuse.profile import Profile, profile
+from itfuse.python import map
 from itfuse.selected import Selected
 from itfuse.standard import CONSTANTS, VERSION, namespace_info
 from itfuse.visual import visualize
@@ -79,9 +91,11 @@ def load(path: str | os.PathLike[str]) -> int:
     return load_file(Path(path))
 
 
-if TYPE_CHECKING:  # the functions and dtypes
-
-    def __getattr__(name: str) -> Any: ...
+def __getattr__(name: str) -> Any:
+    # The library of this dtype takes a second to import: only where it is asked for.
+    if name == "bfloat16" and name in DTYPES:
+        return DTYPES[name].numpy
+    raise AttributeError(f"module 'itfuse' has no attribute {name!r}")
 
 
 __all__ = [
@@ -107,7 +121,6 @@ __all__ = [
     "Stage",
     "TraceError",
     "Unsupported",
-    "asarray",
     "compute",
     "config",
     "cpp_function",
@@ -115,7 +128,9 @@ __all__ = [
     "explain",
     "fuse",
     "graph",
+    "linalg",
     "load",
+    "map",
     "plan",
     "profile",
     "random",

@@ -6,10 +6,12 @@ it is looking it up: nothing about a pass is written twice.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import inspect
 import io
+import itertools
 import json
 import math
 import os
@@ -21,34 +23,43 @@ from typing import Any
 
 import itfuse as itf
 from itfuse import disk, engines, pytree
+from itfuse.bound import BoundFused
 from itfuse.cache import FORMAT
 from itfuse.config import setting
 from itfuse.dtypes import as_dtype
 from itfuse.errors import CacheError, ConfigError, DTypeError
-from itfuse.fused import BoundFused, Fused
+from itfuse.fused import Fused
 from itfuse.plan.stages import Plan
 
-_ARGUMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\[([^\]]*)\])?\s*(?:,|$)")
-_NUMBERS: dict[str, Any] = {"int": 3, "float": 0.5, "bool": True}
+_EMPTY = re.compile(r"(?<=\w)\s*\[\s*\]")
+_QUOTED = re.compile(r"""('[^']*'|"[^"]*")""")
+_NUMBERS: dict[str, tuple[Any, ...]] = {"int": (3,), "float": (0.5,), "bool": (False, True)}
 _MANIFEST = "manifest.json"
 _MOST, _STEPS = 2048, 128
 _ELEMENTS = 1 << 30  # from twice as many on code is other code
 
 
-def arguments(signature: str) -> list[Any]:
+Call = tuple[list[Any], dict[str, Any]]
+"""Arguments by position and by name."""
+
+
+def calls(signature: str) -> list[Call]:
     """Return placeholders for a signature.
 
     Parameters
     ----------
     signature : str
-        Arguments separated by commas. `f4[n]`, `float32[rows, 1000]`, `f8[]` are arrays; a name
+        Arguments as in a call of Python. `f4[n]`, `float32[rows, 1000]`, `f8[]` are arrays; a name
         stands for a size that is not 1, the same name for the same size, two names for two sizes.
-        `f4` is a NumPy scalar; `int`, `float` and `bool` are Python scalars.
+        `f4` is a NumPy scalar; `int`, `float` and `bool` are Python scalars. `name=...` is
+        given by name. Tuples, lists and dicts hold such; strings, numbers, True, False and None are
+        values, of static arguments and the like.
 
     Returns
     -------
-    list
-        `itf.spec` arrays and numbers.
+    list of (list, dict)
+        `itf.spec` arrays, numbers and values; a call for each value of what is `bool`, because a
+        flag is part of a fused function's signature.
 
     Raises
     ------
@@ -57,21 +68,82 @@ def arguments(signature: str) -> list[Any]:
 
     Examples
     --------
-    >>> [getattr(a, "shape", a) for a in arguments("f4[n], f4[n, 1000], f4[], float")]
-    [(2048,), (2048, 1000), (), 0.5]
+    >>> ((x, y, z, a), named), = calls("f4[n], f4[n, 1000], f4[], float, mode='a'")
+    >>> x.shape, y.shape, z.shape, a, named
+    ((2048,), (2048, 1000), (), 0.5, {'mode': 'a'})
     """
-    parsed: list[tuple[str, list[str] | None]] = []
-    at = 0
-    while at < len(signature):
-        match = _ARGUMENT.match(signature, at)
-        if match is None:
-            raise ConfigError(f"signature {signature!r}: not understood from {signature[at:]!r} on")
-        at = match.end()
-        kind, dims = match.groups()
-        axes = None if dims is None else [one.strip() for one in dims.split(",")]
-        parsed.append((kind, [] if axes == [""] else axes))
-    sizes = _sizes(signature, [axes for _, axes in parsed if axes])
-    return [_placeholder(signature, kind, axes, sizes) for kind, axes in parsed]
+    parts = _QUOTED.split(signature)
+    parts[::2] = [_EMPTY.sub("[()]", part) for part in parts[::2]]
+    try:
+        call = ast.parse(f"f({''.join(parts)})", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as why:
+        found = getattr(why, "msg", str(why))
+        raise ConfigError(f"signature {signature!r}: not understood: {found}") from None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ConfigError(f"signature {signature!r}: not understood: no list of arguments")
+    return _Reader(signature, call).calls()
+
+
+class _Reader:
+    """Reads a parsed signature."""
+
+    def __init__(self, signature: str, call: ast.Call) -> None:
+        self.signature, self.call = signature, call
+        whole = [x for x in ast.walk(call) if isinstance(x, ast.Subscript)]
+        self.axes = {id(x): _axes(x) for x in whole}
+        self.sizes = _sizes(signature, [axes for axes in self.axes.values() if axes])
+        names = [x for x in ast.walk(call) if isinstance(x, ast.Name) and x.id == "bool"]
+        self.flags = {id(x): at for at, x in enumerate(names)}
+        self.values: tuple[Any, ...] = ()
+
+    def calls(self) -> list[Call]:
+        found = []
+        given = [x.arg for x in self.call.keywords]
+        if None in given or len(set(given)) < len(given):
+            raise ConfigError(
+                f"signature {self.signature!r}: not understood: each name once, and no **"
+            )
+        for values in itertools.product(_NUMBERS["bool"], repeat=len(self.flags)):
+            self.values = values
+            positional = [self._read(x) for x in self.call.args]
+            named = {str(x.arg): self._read(x.value) for x in self.call.keywords}
+            found.append((positional, named))
+        return found
+
+    def _read(self, x: ast.expr) -> Any:
+        if isinstance(x, ast.Subscript) and isinstance(x.value, ast.Name):
+            dtype = self._dtype(x.value.id)
+            return itf.spec(tuple(self.sizes[one] for one in self.axes[id(x)]), dtype)
+        if isinstance(x, ast.Name):
+            if x.id == "bool":
+                return self.values[self.flags[id(x)]]
+            return _NUMBERS[x.id][0] if x.id in _NUMBERS else self._dtype(x.id).type(1)
+        if isinstance(x, (ast.Tuple, ast.List)):
+            held = [self._read(one) for one in x.elts]
+            return tuple(held) if isinstance(x, ast.Tuple) else held
+        try:
+            if isinstance(x, ast.Dict):
+                keys = [ast.literal_eval(key) for key in x.keys if key is not None]
+                return dict(zip(keys, map(self._read, x.values), strict=True))
+            return ast.literal_eval(x)
+        except (ValueError, TypeError) as why:
+            if isinstance(why, ConfigError):
+                raise
+            raise ConfigError(
+                f"signature {self.signature!r}: {ast.unparse(x)!r} is neither an array such as "
+                "f4[n], nor a number's type, nor a value"
+            ) from None
+
+    def _dtype(self, name: str) -> Any:
+        try:
+            return as_dtype(name, f"signature {self.signature!r}")
+        except DTypeError as why:
+            raise ConfigError(str(why)) from None
+
+
+def _axes(x: ast.Subscript) -> list[str]:
+    parts = x.slice.elts if isinstance(x.slice, ast.Tuple) else [x.slice]
+    return [ast.unparse(one) for one in parts]
 
 
 def _sizes(signature: str, arrays: list[list[str]]) -> dict[str, int]:
@@ -95,18 +167,6 @@ def _sizes(signature: str, arrays: list[list[str]]) -> dict[str, int]:
     return sizes
 
 
-def _placeholder(signature: str, kind: str, axes: list[str] | None, sizes: dict[str, int]) -> Any:
-    if axes is None and kind in _NUMBERS:
-        return _NUMBERS[kind]
-    try:
-        dtype = as_dtype(kind, f"signature {signature!r}")
-        if axes is None:
-            return dtype.type(1)
-        return itf.spec(tuple(sizes[one] for one in axes), dtype)
-    except DTypeError as why:
-        raise ConfigError(str(why)) from None
-
-
 def find(path: str) -> Callable[..., Any]:
     """Return the function that `package.module:function` names, from the import path.
 
@@ -120,12 +180,13 @@ def find(path: str) -> Callable[..., Any]:
         raise ConfigError(f"{path!r} names no function; write package.module:function")
     try:
         found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as why:
-        if why.name is None or not f"{module}.".startswith(f"{why.name}."):
-            raise  # the module is there, and imports what is not
-        raise ConfigError(
-            f"{path}: {why}; start where it can be imported, or set PYTHONPATH"
-        ) from why
+    except (Exception, SystemExit) as why:  # whatever the module does when it is imported
+        missing = why.name if isinstance(why, ModuleNotFoundError) else None
+        if missing and f"{module}.".startswith(f"{missing}."):
+            raise ConfigError(
+                f"{path}: {why}; start where it can be imported, or set PYTHONPATH"
+            ) from why
+        raise ConfigError(f"{path}: importing {module} failed: {_said(why)}") from why
     for part in name.split("."):
         if not hasattr(found, part):
             raise ConfigError(f"{path}: {module} has no {name}")
@@ -135,18 +196,28 @@ def find(path: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _plan(called: Callable[..., Any], signature: str) -> Plan:
+def _said(why: BaseException) -> str:
+    return f"{type(why).__name__}: {str(why).strip()}"
+
+
+def _plan(called: Callable[..., Any], signature: str, call: Call) -> Plan:
     """Plan a call of a function, as it will be when it is called with arrays."""
-    given = arguments(signature)
+    positional, named = call
     name = getattr(called, "__qualname__", repr(called))
     try:
-        inspect.signature(called).bind(*given)
+        inspect.signature(called).bind(*positional, **named)
     except TypeError as why:
         raise ConfigError(f"{name} cannot be called with {signature!r}: {why}") from None
-    if isinstance(called, (Fused, BoundFused)):
-        return called.plan(*given)
-    results: list[Any] = []
-    pytree.flatten(called(*given), lambda x: isinstance(x, itf.Array), results)
+    try:
+        if isinstance(called, (Fused, BoundFused)):
+            return called.plan(*positional, **named)
+        results: list[Any] = []
+        made = called(*positional, **named)
+        pytree.flatten(made, lambda x: isinstance(x, itf.Array), results)
+    except itf.ItfuseError:
+        raise
+    except Exception as why:  # whatever the function does
+        raise ConfigError(f"{name} failed for {signature!r}: {_said(why)}") from why
     if not results:
         raise ConfigError(f"{name} returns no itf.Array for {signature!r}: nothing to build")
     return itf.plan(*results)
@@ -165,7 +236,7 @@ def build(
     function : str or callable
         `package.module:function`, or the function: one of `itf.fuse`, or of lazy arrays.
     signatures : sequence of str
-        What it is called with; see `arguments`. The code is that of contiguous arrays.
+        What it is called with; see `calls`. The code is that of contiguous arrays.
     archs : sequence of str
         Architectures: `90`, `sm_90` or `9.0`.
     output : path
@@ -194,8 +265,9 @@ def build(
         with itf.config(arch=arch.strip(), engine="null"), disk.recording() as made:
             targets.append(setting("arch"))
             for signature in signatures:
-                for stage in _plan(called, signature).stages:
-                    null.build_for_gpu(stage)
+                for call in calls(signature):
+                    for stage in _plan(called, signature, call).stages:
+                        null.build_for_gpu(stage)
         codes |= made
     manifest = {
         "format": FORMAT,

@@ -14,7 +14,8 @@ import numpy as np
 
 from itfuse import dtypes, engines, expr, wording
 from itfuse.config import setting
-from itfuse.errors import DeviceError, Unsupported
+from itfuse.containers import Given, no_expressions
+from itfuse.errors import DeviceError, DTypeError, Unsupported
 from itfuse.evaluate import Asked, evaluate, outs_of
 from itfuse.explain import explain_text
 from itfuse.expr import Memory, Node
@@ -93,20 +94,25 @@ class Array:
         )
 
     # ---- conversion ----
-    def astype(self, dtype: Any, copy: bool = True) -> Array:
+    def astype(
+        self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True,
+        copy: bool = True,
+    ) -> Array:  # fmt: skip
         """Return this expression converted to `dtype`.
 
         Parameters
         ----------
         dtype : dtype-like
             A supported dtype.
-        copy : bool
+        casting : str
+            Which conversions are allowed, as in NumPy.
+        order, subok, copy
             Accepted for NumPy's sake; an expression is never a copy.
 
         Raises
         ------
         DTypeError
-            If itfuse does not support `dtype`.
+            If itfuse does not support `dtype`, or `casting` does not allow it.
 
         Examples
         --------
@@ -115,6 +121,9 @@ class Array:
         array([ 1, -1], dtype=int32)
         """
         wanted = dtypes.as_dtype(dtype, f"astype({wording.text(self._node)}, ...)")
+        if casting != "unsafe" and not np.can_cast(self.dtype, wanted, casting):
+            what = f"astype({wording.text(self._node)}, {wanted.name})"
+            raise DTypeError(f"{what}: no cast from {self.dtype.name} by the rule {casting!r}")
         return self._of(expr.convert(self._node, wanted))
 
     def _of(self, node: Node) -> Array:
@@ -165,7 +174,7 @@ class Array:
                 f"{self!r} has no memory of its own before it is computed, so that copy=False "
                 "cannot be kept; use .compute()"
             )
-        result = self.compute()
+        result = elements(self, "asarray")
         return result if dtype is None else result.astype(dtype, copy=False)
 
     # ---- CuPy's functions on this expression; NumPy's are in functions.py ----
@@ -178,6 +187,8 @@ class Array:
 
 def _lift(x: Any) -> Any:
     """Return `x` as an operand: an Array, a NumPy scalar, or a Python scalar."""
+    if type(x) in engines.OWN:
+        return asarray(x)
     if isinstance(x, (Array, bool, int, float, complex, np.generic, Number)):
         return x
     return asarray(x)
@@ -261,6 +272,8 @@ def asarray(obj: Any, dtype: Any = None) -> Array:
         For object, string, datetime and other dtypes that itfuse does not support.
     DeviceError
         If it is a device array and there is no usable GPU.
+    Unsupported
+        For a list that holds expressions, which would compute them: use `itf.stack`.
 
     Examples
     --------
@@ -270,14 +283,27 @@ def asarray(obj: Any, dtype: Any = None) -> Array:
     """
     if isinstance(obj, Array):
         return obj if dtype is None else obj.astype(dtype)
-    if isinstance(obj, Number):  # what NumPy makes of a number alone: a strong 0-d value
-        strong = np.dtype(obj.kind)
-        lazy = Array(expr.scalar(obj, strong), {}, obj.device)
-        return lazy if dtype is None else lazy.astype(dtype)
+    if type(obj) not in engines.OWN:
+        if isinstance(obj, Number):  # what NumPy makes of a number alone: a strong 0-d value
+            strong = np.dtype(obj.kind)
+            lazy = Array(expr.scalar(obj, strong), {}, obj.device)
+            return lazy if dtype is None else lazy.astype(dtype)
+        no_expressions(obj, "asarray")
     array, memory = engines.wrap(obj)
     node = expr.make(INPUT, (), array.dtype, array.shape, memory)
     lazy = Array(node, {node: array}, memory.device)
     return lazy if dtype is None else lazy.astype(dtype)
+
+
+def elements(x: Array, what: str) -> Any:
+    """Compute `x` and return the array; `what` asks for its elements, which have to be there."""
+    result = x.compute()
+    if isinstance(result, Array):
+        raise DeviceError(
+            f"{what}({wording.text(x._node)}): the null engine runs nothing, so that there are no "
+            "elements to look at; compute it with engine='cpu' or on a GPU"
+        )
+    return result
 
 
 _placeholders = itertools.count(1)
@@ -313,7 +339,7 @@ def spec(shape: int | Sequence[int], dtype: Any) -> Array:
     return Array(node, {node: None}, "none")
 
 
-def _gather(arrays: tuple[Any, ...]) -> Asked:
+def _gather(arrays: Sequence[Any]) -> Asked:
     if not arrays:
         raise TypeError("give at least one expression")
     lifted = tuple(asarray(x) for x in arrays)
@@ -343,8 +369,8 @@ def plan(
 
     Parameters
     ----------
-    *arrays : Array
-        Expressions.
+    *arrays : Array, or containers of them
+        Expressions, as for `compute`.
     max_passes, strategy : optional
         Settings for this plan; see `itf.config`.
     until : str, optional
@@ -368,7 +394,7 @@ def plan(
     >>> p.passes, p.bytes_read, p.bytes_written
     (1, 4000, 4)
     """
-    asked = _gather(arrays)
+    asked = _gather(Given(arrays, "plan").leaves)
     return make_plan(
         asked.nodes, device=asked.device, strategy=strategy, max_passes=max_passes, until=until
     )
@@ -379,8 +405,8 @@ def explain(*arrays: Any, **options: Any) -> str:
 
     Parameters
     ----------
-    *arrays : Array
-        Expressions.
+    *arrays : Array, or containers of them
+        Expressions, as for `compute`.
     **options
         As for `plan`.
 
@@ -413,12 +439,13 @@ def compute(
 
     Parameters
     ----------
-    *arrays : Array
-        Expressions on one device.
-    out : array, or tuple of arrays and None, optional
+    *arrays : Array, or containers of them
+        Expressions on one device; in tuples, named tuples, lists, dicts and dataclasses, nested as
+        you like. What else these hold comes back as it is.
+    out : array, or tuple or container of arrays and None, optional
         Where the results go: same shape and dtype, in any layout whose elements are apart (that of
         a reduction must be contiguous). It may be an input if every element reads only its own
-        place.
+        place. For a container, one of the same structure.
     stream : object, optional
         Anything with `__cuda_stream__`; CuPy's current stream by default.
     engine : str, optional
@@ -428,9 +455,9 @@ def compute(
 
     Returns
     -------
-    cupy.ndarray or numpy.ndarray, or a tuple of them
-        One for each expression; a 0-d result is a 0-d array. On the GPU the work is queued, not
-        waited for. The null engine returns placeholders.
+    cupy.ndarray or numpy.ndarray, or a tuple or container of them
+        One for each expression; a 0-d result is a 0-d array. A container keeps its structure. On
+        the GPU the work is queued, not waited for. The null engine returns placeholders.
 
     Raises
     ------
@@ -444,6 +471,8 @@ def compute(
     >>> total, top = itf.compute(x.sum(), x.max())
     >>> float(total), float(top)
     (6.0, 3.0)
+    >>> itf.compute({"twice": x * 2, "note": "one pass"})
+    {'twice': array([2., 4., 6.]), 'note': 'one pass'}
     """
     if len(arrays) == 1 and type(x := arrays[0]) is Array:
         device = place_of(x._device) if x._device == ANY else x._device
@@ -452,10 +481,12 @@ def compute(
         if type(results[0]) is tuple:  # of the null engine
             return spec(*results[0])
         return results[0]
-    asked = _gather(arrays)
-    outs = asked.outs(out)
+    given = Given(arrays, "compute")
+    if arrays and not given.leaves:
+        return given.rebuild(())
+    asked = _gather(given.leaves)
+    outs = asked.outs(given.outs(out))
     results = evaluate(asked.nodes, asked.data, asked.device, outs, stream, engine, max_passes)
     if type(results[0]) is tuple:
         results = tuple(spec(shape, dtype) for shape, dtype in results)
-    results = asked.answers(results, outs, stream)
-    return results[0] if len(results) == 1 else results
+    return given.rebuild(asked.answers(results, outs, stream))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from itfuse.plan.stages import Stage
 
-FORMAT = 2
+FORMAT = 3
 """Version of generated code and of the order of reductions; part of every name."""
 
 T = TypeVar("T")
@@ -48,11 +48,14 @@ class BuildCache:
         with lock:
             found = self._built.get(key)
             if found is None:
-                found = build()
-                with self._lock:
-                    self._built[key] = found
-                    self.builds += 1
-                    self._building.pop(key, None)
+                try:
+                    found = self._built[key] = build()
+                    with self._lock:
+                        self.builds += 1
+                finally:  # also after a failure, which the next call tries again
+                    with self._lock:
+                        if self._building.get(key) is lock:
+                            del self._building[key]
             return found  # type: ignore[no-any-return]
 
     def unlock(self) -> None:

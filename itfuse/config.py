@@ -57,6 +57,13 @@ def _positive(value: Any) -> float:
     return number
 
 
+def _directory(value: Any) -> str:
+    text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError("a path without NUL, or off")
+    return text
+
+
 def _arch(value: Any) -> str:
     text = str(value).removeprefix("sm_").replace(".", "")
     if not text.isdigit() or not 70 <= int(text) <= 999:
@@ -94,7 +101,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("bounds_check", False, _flag,
                 "check index arrays on a GPU in a pass of their own before they are used, waiting "
                 "for it; the CPU engine always checks"),
-        Setting("cache_dir", None, _optional(str),
+        Setting("cache_dir", None, _optional(_directory),
                 "directory of compiled code; `off` keeps none on disk"),
         Setting("cache_size", 512, _count(0),
                 "cap of compiled code on disk, in MiB"),

@@ -51,8 +51,9 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     minlength : int
         The result has at least this length.
     length : int, optional
-        The length of the result: elements at other places are not counted. Without it a pass over
-        `x` finds the greatest one first, and waits for it.
+        The length of the result: elements at other places are not counted, nor negative ones,
+        which would take a pass to find before there is a result (those of a list raise). Without
+        it that pass over `x` finds the least and the greatest one first, and waits for them.
 
     Returns
     -------
@@ -75,11 +76,16 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     >>> itf.bincount(itf.asarray([1, 1, 7]), length=3).compute()
     array([0, 2, 0])
     """
-    x = asarray(x)
+    given, x = x, asarray(x)
     what = Lazily(lambda: f"bincount({wording.text(x._node)})")
     if x.ndim != 1:
         raise ShapeError(f"{what}: the operand has {x.ndim} axes, and one is needed; .ravel() it")
-    places = integers(x, what)
+    if x.dtype == np.uint64:  # NumPy casts it, too: there is no array of so many places
+        places = x.astype(np.int64)
+    else:
+        if x.size == 0 and not isinstance(given, (list, tuple)):  # of a list NumPy takes none
+            _safe(x.dtype, what)
+        places = integers(x, what)
     if operator.index(minlength) < 0:
         raise ShapeError(f"{what}: minlength={minlength} is negative")
     if weights is not None:
@@ -91,21 +97,33 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         if not np.can_cast(weights.dtype, np.float64, "safe"):
             raise DTypeError(f"{what}: weights of {weights.dtype} do not cast safely to float64")
         weights = weights.astype(np.float64)
-    if length is not None:
-        size = operator.index(length)
-        if size < 0:
-            raise ShapeError(f"{what}: length={length} is negative")
-    elif x.size == 0:
-        size = minlength
-    else:
-        low, high = known(what, F["min"](places), F["max"](places))
-        if low < 0:
-            raise ShapeError(f"{what}: an element is {low}; there is no place for negative ones")
-        size = max(high + 1, minlength)
+    size = _length(places, given, minlength, length, what)
     # Of nothing NumPy returns counts, whatever the weights.
     dtype = _INT64 if weights is None or x.size == 0 else np.dtype(np.float64)
     weights = weights if x.size else None
     return _tally([x], places, weights, size, dtype, "bincount")
+
+
+def _length(places: Array, given: Any, minlength: int, length: int | None, what: object) -> int:
+    """Return how many places are counted."""
+    if length is not None:
+        if operator.index(length) < 0:
+            raise ShapeError(f"{what}: length={length} is negative")
+        if not (isinstance(given, (list, tuple)) and given):
+            return operator.index(length)
+        low, high = min(given), length - 1
+    elif places.size == 0:
+        return minlength
+    else:
+        low, high = known(what, F["min"](places), F["max"](places))
+    if low < 0:
+        raise ShapeError(f"{what}: an element is {low}; there is no place for negative ones")
+    return high + 1 if length is not None else max(high + 1, minlength)
+
+
+def _safe(dtype: np.dtype[Any], what: object) -> None:
+    if not np.can_cast(dtype, _INT64, "safe"):
+        raise DTypeError(f"{what}: {dtype} does not cast safely to int64; .astype('int64') it")
 
 
 # ---- bins ------------------------------------------------------------------------------------
@@ -113,8 +131,8 @@ def _edges(x: Array, bins: Any, limits: Any, what: object) -> tuple[Any, Any]:
     """Return edges as NumPy makes them, and (first, last) if they are evenly spaced."""
     if isinstance(bins, str):
         raise Unsupported(
-            f"{what}: bins={bins!r} are estimated from the data; use bins="
-            f"np.histogram_bin_edges(a, {bins!r})"
+            f"{what}: bins={bins!r} are estimated from the data; compute() it, and give bins="
+            f"np.histogram_bin_edges(array, {bins!r})"
         )
     if np.ndim(bins):
         edges = bins.compute() if isinstance(bins, Array) else bins
@@ -247,6 +265,36 @@ def histogram(
         widths = on_device(np.diff(edges).astype(np.float64), x)
         counts = counts / widths / F["sum"](counts)
     return counts, _given_back(edges, x)
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+    """Return the edges that `histogram` counts between.
+
+    Parameters
+    ----------
+    a : array
+        The elements, flattened.
+    bins, range : optional
+        As for `histogram`. Without a range or edges a pass over `a` finds the outer ones, and waits
+        for it.
+    weights : array, optional
+        Accepted for NumPy's sake: only estimated bins would look at them.
+
+    Returns
+    -------
+    array
+        The edges, on the device of `a`.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> itf.histogram_bin_edges(itf.asarray([0.0, 2.0, 8.0]), bins=4)
+    array([0., 2., 4., 6., 8.])
+    """
+    x = flat(a)
+    what = Lazily(lambda: f"histogram_bin_edges({wording.text(x._node)})")
+    edges, _ = _edges(x.astype(np.uint8) if x.dtype == bool else x, bins, range, what)
+    return _given_back(edges, x)
 
 
 def _given_back(edges: Any, x: Array) -> Any:
@@ -430,5 +478,5 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     return found
 
 
-_PUBLIC = (bincount, histogram, histogram2d, histogramdd, digitize)
+_PUBLIC = (bincount, histogram, histogram_bin_edges, histogram2d, histogramdd, digitize)
 F.update({one.__name__: one for one in _PUBLIC})

@@ -19,6 +19,7 @@ import numpy as np
 
 from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray, combine
+from itfuse.combining import combined
 from itfuse.creation import full
 from itfuse.errors import DTypeError, ShapeError, Unsupported
 from itfuse.functions import FUNCTIONS
@@ -107,13 +108,14 @@ def _parse(source: str) -> tuple[_Signature, str]:
     return _Signature(last["name"], types, tuple(operands), changed, result), source
 
 
-class _Twin:
-    """A user's NumPy function as the CPU engine calls one: it writes into `out`."""
+class Twin:
+    """A user's NumPy function as the CPU engine calls one."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name, self.function = name, function
 
     def __call__(self, *operands: Any, out: Any = None) -> Any:
+        """Write the function of blocks into `out`."""
         value = np.asarray(self.function(*operands))
         out = np.empty(value.shape, operands[0].dtype) if out is None else out
         if value.shape not in (out.shape, ()):
@@ -130,7 +132,7 @@ _numbers = itertools.count(1)
 _lock = threading.Lock()
 
 
-def _name(shown: str, content: Any, identity: Any) -> str:
+def row_name(shown: str, content: Any, identity: Any) -> str:
     """Return the name of a row: what is shown, and a hash of all that decides its meaning.
 
     `identity` is what has no text (a Python function): another one gets another name for good, so
@@ -164,7 +166,7 @@ class CppFunction:
         if not self.signature.operands:
             raise ValueError(f"cpp_function {self.name}: it has no parameters")
         self.numpy_twin = numpy
-        self._row = _name(self.name, source, numpy)
+        self._row = row_name(self.name, source, numpy)
         space = f"itf_user_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
         self.helper = f"\nnamespace {space} {{\n{device.strip()}\n}}\n"
         self.call = f"{space}::{self.name}"
@@ -173,7 +175,7 @@ class CppFunction:
             places = ", ".join(f"{{{at}}}" for at in range(len(self.signature.operands)))
             self.op = CUSTOM.setdefault(self._row, Op(
                 self._row, len(self.signature.operands), ELEMENTWISE, f"The C++ {self.name}.",
-                numpy=None if numpy is None else _Twin(self.name, numpy), result=self._dtypes,
+                numpy=None if numpy is None else Twin(self.name, numpy), result=self._dtypes,
                 cpp={"*": f"{self.call}({places})"}, helper={"*": (self.helper,)},
             ))  # fmt: skip
 
@@ -195,6 +197,12 @@ class CppFunction:
             if given:
                 of[name] = np.result_type(*(k(0) if isinstance(k, type) else k for k in given))
         wanted = tuple(of[one] if one in of else np.dtype(one) for one in takes)
+        for at, dtype in enumerate(wanted):
+            if dtype.kind == "c":
+                raise TypeError(
+                    f"operand {at + 1} is {dtype.name}; its C++ knows real numbers only: pass "
+                    "itf.real(x) and itf.imag(x), and join two results by itf.complex(re, im)"
+                )
         for at, (given_kind, dtype) in enumerate(zip(kinds, wanted, strict=True)):
             if isinstance(given_kind, type):
                 fits = np.result_type(dtype, given_kind(0)) == dtype
@@ -222,7 +230,8 @@ def cpp_function(source: str, *, numpy: Callable[..., Any] | None = None) -> Cpp
         (``float f(float x, int k) {...}``) or a template of one or more types
         (``template <typename T> T f(T x, T y) {...}``). CUDA's device functions are there; headers
         are not. Types are bool, float, double and the integers of NumPy's dtypes. float16 and
-        bfloat16 come to a template as float, and its result is rounded to them.
+        bfloat16 come to a template as float, and its result is rounded to them. There are no
+        complex ones: pass `itf.real(x)` and `itf.imag(x)`.
     numpy : callable, optional
         Its twin for the CPU engine: called with blocks (arrays of any shape, or scalars), it
         returns an array. Without it, the CPU engine raises `Unsupported`.
@@ -272,10 +281,12 @@ def reduce(x: Any, op: Any, identity: Any, axis: Any = None, *, keepdims: bool =
     ----------
     x : array, or tuple of array
         What is reduced; a tuple gives the fields of a struct, broadcast together.
-    op : CppFunction, numpy.ufunc or function of itfuse
-        ``combine(a, b)``, which must be associative and commutative. For a struct of k fields a
-        `cpp_function` with 2 k parameters, ``void merge(T1& a1, ..., Tk& ak, T1 b1, ..., Tk bk)``,
-        that changes the first k; its NumPy twin takes the same 2 k and returns the k new ones.
+    op : CppFunction, numpy.ufunc, function of itfuse, or Python function
+        ``combine(a, b)``, which must be associative and commutative. A Python function is written
+        with itfuse's operations (``lambda a, b: itf.where(a > b, a, b)``) and traced once. For a
+        struct of k fields a `cpp_function` with 2 k parameters,
+        ``void merge(T1& a1, ..., Tk& ak, T1 b1, ..., Tk bk)``, that changes the first k; its NumPy
+        twin takes the same 2 k and returns the k new ones.
     identity : scalar, or tuple of scalar
         ``op(identity, x)`` must be x, because elements are filled up with it. It is the result of
         nothing.
@@ -322,11 +333,32 @@ def reduce(x: Any, op: Any, identity: Any, axis: Any = None, *, keepdims: bool =
 
 def operator(x: Array, op: Any, identity: Any, label: str) -> tuple[Op, np.dtype[Any]]:
     """Return the reduction by an operator of the user's, and the dtype it combines in."""
-    row = _operator(op, label)
+    row = _traced(op, x.dtype, label) if _is_python(op) else _operator(op, label)
     what = f"{label}({wording.text(x._node)}, {row.shown})"
     dtype = _closed(row, x.dtype, what)
+    if identity is None:
+        raise TypeError(f"{what}: give identity=, the element for which {row.shown}(identity, x) "
+                        "is x")  # fmt: skip
     neutral = _neutral(identity, dtype, what)
     return _reduction(row, neutral.item(), f"{neutral.dtype} {neutral.item()!r}"), dtype
+
+
+def _is_python(op: Any) -> bool:
+    """Whether an operator is a Python function, or something else that is no row by itself."""
+    known = isinstance(op, (CppFunction, np.ufunc))
+    return callable(op) and not known and FUNCTIONS.get(getattr(op, "__name__", "")) is not op
+
+
+def _traced(op: Any, dtype: np.dtype[Any], label: str) -> Op:
+    """Return the row of an operator that is written with operations of arrays."""
+    made = combined(op, dtype, label)
+    name = row_name(made.name, (made.source, made.helpers), None)
+    return CUSTOM.setdefault(name, Op(
+        name, 2, ELEMENTWISE, f"The operator {made.name}.", numpy=made.twin,
+        result=lambda *kinds: ((dtype, dtype), dtype),
+        helper=dict.fromkeys(("*", "c"), made.helpers),
+        cpp=dict.fromkeys(("*", "c"), f"{made.call}({{0}}, {{1}})"),
+    ))  # fmt: skip
 
 
 def _operator(op: Any, label: str) -> Op:
@@ -384,7 +416,7 @@ def _neutral(identity: Any, dtype: np.dtype[Any], what: str) -> Any:
 @functools.lru_cache(maxsize=256)
 def _reduction(row: Op, neutral: Any, written: str) -> Op:
     """Return the reduction by a row: the row as a combining operator, and its identity."""
-    name = _name(row.shown, (row.name, written), None)
+    name = row_name(row.shown, (row.name, written), None)
     CUSTOM.setdefault(name, dataclasses.replace(row, name=name, kind=COMBINE, well_known=""))
     return CUSTOM.setdefault(f"{name}.reduce", Op(
         f"{name}.reduce", 1, REDUCTION, f"Reduction by {row.shown}.", combine=name,
@@ -440,7 +472,7 @@ def _reduce_struct(x: Any, op: Any, identity: Any, axis: Any, keepdims: bool) ->
 @functools.lru_cache(maxsize=256)
 def _fold(op: CppFunction, kinds: tuple[str, ...], neutral: Any, written: str) -> list[Op]:
     """Return the reductions of a struct: one operator, and a row for each field of it."""
-    name = _name(op.name, (op._row, kinds, written), None)
+    name = row_name(op.name, (op._row, kinds, written), None)
     fields = tuple((np.dtype(kind), np.dtype(kind).type(v))
                    for kind, v in zip(kinds, neutral, strict=True))  # fmt: skip
     twin = op.numpy_twin

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import re
 import stat
 import sys
 import time
@@ -29,6 +30,7 @@ from itfuse.config import setting
 from itfuse.errors import CacheError
 
 MAGIC = b"itfuse-cache-1\n"
+_BEGIN = MAGIC.rstrip(b"0123456789\n")
 _DIGEST = hashlib.sha256().digest_size
 _HEAD = len(MAGIC) + 2 * _DIGEST
 _STALE = 3600.0
@@ -38,10 +40,14 @@ _KEEP = 0.9
 _LOOK = 1 / 64
 """Share of the size cap that a process writes before it looks again how full the directory is."""
 _BINARY = getattr(os, "O_BINARY", 0)
+_READING = os.O_RDONLY | _BINARY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Neither through links, nor waiting for a writer where somebody put a pipe."""
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}-[0-9]+-[0-9a-f]{8}")
+_ENTRY = re.compile(rf"[0-9a-f]{{{2 * _DIGEST}}}")
 
 
 def directory() -> Path | None:
-    """Return where entries are kept, or None if the setting `cache_dir` is `off`.
+    """Return where entries are kept, or None: the setting `cache_dir` is `off`, or names no home.
 
     By default `itfuse` in the user's cache directory: `$XDG_CACHE_HOME`, `~/.cache`, on macOS
     `~/Library/Caches`, on Windows `%LOCALAPPDATA%`.
@@ -49,11 +55,11 @@ def directory() -> Path | None:
     wished = setting("cache_dir")
     if wished == "off":
         return None
-    if wished:
-        return Path(wished).expanduser()
     try:
+        if wished:
+            return Path(wished).expanduser()
         home = Path.home()
-    except RuntimeError:
+    except RuntimeError:  # no home directory, or not of that user
         return None
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or str(home / "AppData" / "Local")
@@ -112,7 +118,7 @@ def _usable(path: Path) -> bool:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         own, status = path.lstat(), path.stat()
-    except OSError:  # no such place, or read-only, or a file: nothing to warn of
+    except (OSError, ValueError):  # no such place, or read-only, or a file: nothing to warn of
         return False
     # The user's own link to another disk is fine, anybody else's is not.
     theirs = stat.S_ISLNK(own.st_mode) and hasattr(os, "geteuid") and own.st_uid != os.geteuid()
@@ -154,7 +160,7 @@ def load(name: str) -> bytes | None:
         return None
     file = path / name
     try:
-        handle = os.open(file, os.O_RDONLY | _BINARY | getattr(os, "O_NOFOLLOW", 0))
+        handle = os.open(file, _READING)
     except OSError:
         return None
     try:
@@ -204,14 +210,27 @@ def _trim_at_times(path: Path, written: int) -> None:
 
 
 def _files(path: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
-    with contextlib.suppress(OSError), os.scandir(path) as found:
+    with contextlib.suppress(OSError, ValueError), os.scandir(path) as found:
         for entry in found:
             with contextlib.suppress(OSError):
                 yield entry, entry.stat(follow_symlinks=False)
 
 
-def _is_entry(name: str) -> bool:
-    return len(name) == 2 * _DIGEST and all(c in "0123456789abcdef" for c in name)
+def _is_entry(entry: os.DirEntry[str], status: os.stat_result) -> bool:
+    """Whether this is an entry of a cache, in a directory that may hold other files as well."""
+    if not _ENTRY.fullmatch(entry.name) or not stat.S_ISREG(status.st_mode):
+        return False
+    with contextlib.suppress(OSError), open(entry.path, "rb", opener=_opened) as file:
+        return file.read(len(_BEGIN)) == _BEGIN
+    return False
+
+
+def _opened(path: str, _: int) -> int:
+    return os.open(path, _READING)
+
+
+def _is_temporary(entry: os.DirEntry[str], status: os.stat_result) -> bool:
+    return bool(_TEMPORARY.fullmatch(entry.name)) and stat.S_ISREG(status.st_mode)
 
 
 def _trim(path: Path) -> None:
@@ -219,10 +238,10 @@ def _trim(path: Path) -> None:
     limit = setting("cache_size") << 20
     entries, total = [], 0
     for entry, status in _files(path):
-        if _is_entry(entry.name):
+        if _is_entry(entry, status):
             entries.append((status.st_mtime, status.st_size, entry.path))
             total += status.st_size
-        elif entry.name.startswith(".") and time.time() - status.st_mtime > _STALE:
+        elif _is_temporary(entry, status) and time.time() - status.st_mtime > _STALE:
             with contextlib.suppress(OSError):
                 os.unlink(entry.path)
     if total <= limit:
@@ -239,11 +258,12 @@ def clear() -> int:
     """Remove every entry; return how many there were. Other files are left alone."""
     path = directory()
     count = 0
-    for entry, _ in _files(path) if path is not None else ():
-        if _is_entry(entry.name) or entry.name.startswith("."):
+    for entry, status in _files(path) if path is not None else ():
+        kept = _is_entry(entry, status)
+        if kept or _is_temporary(entry, status):
             with contextlib.suppress(OSError):
                 os.unlink(entry.path)
-                count += _is_entry(entry.name)
+                count += kept
     return count
 
 
@@ -251,10 +271,18 @@ def info() -> Info:
     """Return where the cache is, whether it is usable, and what it holds."""
     path, limit = directory(), setting("cache_size") << 20
     if path is None:
-        return Info("none: turned off, or no home directory", False, 0, 0, limit)
-    sizes = [status.st_size for entry, status in _files(path) if _is_entry(entry.name)]
+        return Info(f"none: {absent()}", False, 0, 0, limit)
+    sizes = [status.st_size for entry, status in _files(path) if _is_entry(entry, status)]
     usable = _usable(path) and os.access(path, os.W_OK)
     return Info(str(path), usable, len(sizes), sum(sizes), limit)
+
+
+def absent() -> str:
+    """Return why there is no directory."""
+    wished = setting("cache_dir")
+    if wished == "off":
+        return "turned off (cache_dir=off)"
+    return f"no home directory for {wished}" if wished else "no home directory"
 
 
 _recording: ContextVar[dict[str, bytes] | None] = ContextVar("itfuse_recording", default=None)

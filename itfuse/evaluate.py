@@ -9,7 +9,7 @@ from typing import Any
 from itfuse import engines
 from itfuse.config import option, setting, settings_key
 from itfuse.engines import READY
-from itfuse.errors import BoundsError, DeviceError, ShapeError, TraceError
+from itfuse.errors import BoundsError, DeviceError, RangeError, ShapeError, TraceError
 from itfuse.explain import explain_text
 from itfuse.expr import Node
 from itfuse.form import Deferred, leaves_of
@@ -78,11 +78,11 @@ def evaluate(  # noqa: PLR0917  # by position, which costs least
 
 
 def _named(nodes: Nodes, run: Any, *arguments: Any) -> tuple[Any, ...]:
-    """Run, and name the expressions if an index is out of bounds."""
+    """Run, and name the expressions if an element has no value: what a plan does not know."""
     try:
         results: tuple[Any, ...] = run(*arguments)
-    except BoundsError as why:
-        raise BoundsError(f"{_texts(nodes)}: {why}") from None
+    except (BoundsError, RangeError) as why:
+        raise type(why)(f"{_texts(nodes)}: {why}") from None
     return results
 
 

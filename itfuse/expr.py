@@ -7,16 +7,15 @@ sub-expressions need no search. All walks are iterative: depth is limited by mem
 from __future__ import annotations
 
 import math
-import operator
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from itfuse import dtypes, reference
-from itfuse.errors import AxisError, DTypeError, RangeError, ShapeError, Unsupported
+from itfuse.errors import DTypeError, RangeError, ShapeError, Unsupported
 from itfuse.form import Deferred, Fields, Form, Interned, Number, form_of
 from itfuse.ops import (
     CONSTANT,
@@ -36,9 +35,8 @@ from itfuse.ops import (
     VIEW,
 )
 from itfuse.rows.op import REDUCTION, Op
+from itfuse.shapes import MOST_AXES, Shape, broadcast, check_axes, normalize_axes, shape_of
 from itfuse.wording import call_text, text, toposort
-
-Shape = tuple[int, ...]
 
 
 class Memory(NamedTuple):
@@ -137,8 +135,13 @@ def make(
                 "have; make it here first, from the same text"
             )
         op = row
-    # A scalar's identity is its bits: -0.0 is not 0.0, and NaN equals itself.
-    identity = arg.tobytes() if op is SCALAR else arg
+    # A scalar's identity is its bits: -0.0 is not 0.0, and NaN equals itself. A view of a user's is
+    # another node for each text, which errors show; its form is the same, and so is its plan.
+    identity = arg
+    if op is SCALAR:
+        identity = arg.tobytes()
+    elif op is VIEW:
+        identity = (arg, getattr(arg, "label", ""))
     # Ids, not nodes: a key must not keep operands alive. They live as long as the node does.
     key = (op.name, *map(id, srcs), dtype.num, shape, identity)
     with _lock:
@@ -159,6 +162,12 @@ _scalars: dict[Any, Node] = {}
 
 def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
     """Return the leaf for a runtime scalar; its value is not part of any key."""
+    kind = type(value)
+    literal = (dtype, kind, value) if (kind is int or kind is float) and value else None
+    if literal is not None:  # 0.0 and -0.0 are equal, and NaN is not equal to itself
+        node = _scalars.get(literal)
+        if node is not None:
+            return node
     if isinstance(value, Number):
         return make(SCALAR, (), dtype, (), Deferred(value, (dtype,)))
     try:
@@ -177,35 +186,29 @@ def scalar(value: Any, dtype: np.dtype[Any]) -> Node:
         if len(_scalars) >= _KEPT_SCALARS:
             _scalars.clear()
         _scalars[key] = node
+    if literal is not None:
+        _scalars[literal] = node
     return node
 
 
-def shape_of(shape: Any, what: str) -> Shape:
-    """Return the shape that an integer or a sequence of integers means."""
-    sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-    if any(isinstance(size, (bool, np.bool)) for size in sizes):
-        raise TypeError(f"{what}: a size is a bool in {shape!r}; expected integers")
-    found = tuple(operator.index(size) for size in sizes)
-    if any(size < 0 for size in found):
-        raise ShapeError(f"{what}: a size is negative in {found}")
-    return found
+def stored(value: Any, dtype: np.dtype[Any], what: object) -> Any:
+    """Return a number as NumPy stores it in `dtype`: a Python integer must fit, others convert.
 
-
-def broadcast(shapes: Iterable[Shape], describe: Callable[[], str]) -> Shape:
-    """Return NumPy's broadcast of `shapes`; `describe()` names the expression in the error."""
-    shapes = [shape for shape in shapes if shape]
-    if not shapes:
-        return ()
-    first = shapes[0]
-    if shapes.count(first) == len(shapes):
-        return first
+    Raises
+    ------
+    RangeError
+        If it is an integer that `dtype` cannot hold.
+    """
     try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        listed = " and ".join(str(shape) for shape in shapes)
-        raise ShapeError(
-            f"{describe()}: shapes {listed} do not broadcast together; sizes must be "
-            "equal or 1, aligned from the last axis"
+        with np.errstate(all="ignore"):
+            if type(value) is int and dtype.kind in "iu":
+                return dtype.type(value)
+            return np.asarray(value).astype(dtype)[()]
+    except OverflowError:
+        bounds = np.iinfo(dtype) if dtype.kind in "iu" else dtypes.finfo(dtype)
+        raise RangeError(
+            f"{what}: the Python integer {value} is out of bounds for {dtype.name}, which holds "
+            f"{bounds.min} to {bounds.max}; use another dtype, or a number within"
         ) from None
 
 
@@ -300,7 +303,10 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
         elif isinstance(x, np.generic):
             src = convert(scalar(x, x.dtype), dtype)
         else:
-            src = scalar(x, dtype)
+            try:
+                src = scalar(_wrapped(x, dtype) if op.wraps and type(x) is int else x, dtype)
+            except RangeError as error:
+                raise RangeError(f"{describe()}: {error}") from None
         srcs.append(src)
         if shape is None or not shape:
             shape = src.shape
@@ -312,6 +318,15 @@ def elementwise(op: Op, operands: tuple[Any, ...]) -> Node:
         if why := op.refuses(*known):
             raise RangeError(f"{describe()}: {why}")
     return make(op, tuple(srcs), found[1], shape)
+
+
+def _wrapped(value: int, dtype: np.dtype[Any]) -> Any:
+    """Return what the installed NumPy makes of a Python integer in its own `where`."""
+    try:
+        found = np.where(True, value, np.zeros((), dtype))
+    except OverflowError:  # `scalar` says so
+        return value
+    return found[()] if found.dtype == dtype else value
 
 
 def _nodes(operands: tuple[Any, ...]) -> list[Node]:
@@ -353,41 +368,6 @@ def _exact_comparison(op: Op, operands: Any, kinds: Any) -> tuple[Any, Any]:
                 )
                 kinds = tuple(np.dtype(float) if kind is int else kind for kind in kinds)
     return operands, kinds
-
-
-def normalize_axes(axis: Any, ndim: int, describe: Callable[[], str]) -> tuple[int, ...]:
-    """Return the sorted axes that `axis` (an int, a tuple, or None for all) means.
-
-    Raises
-    ------
-    AxisError
-        For an axis that is not there.
-    ShapeError
-        For one that is named twice.
-    """
-    if axis is None:
-        return tuple(range(ndim))
-    named = axis if isinstance(axis, tuple) else (axis,)
-    axes = []
-    for one in named:
-        if isinstance(one, (bool, np.bool)) or not isinstance(one, (int, np.integer)):
-            if isinstance(one, Number):
-                raise TypeError(
-                    f"{describe()}: the axis {one!r} is an argument of the function that is being "
-                    "traced, so that it is not known; make it static: itf.fuse(static=...)"
-                )
-            raise TypeError(f"{describe()}: axis={axis!r} is no integer, tuple of them, or None")
-        # NumPy takes 0 and -1 of a 0-d array where one axis is named.
-        if ndim == 0 and not isinstance(axis, tuple) and one in (0, -1):
-            return ()
-        if not -ndim <= one < ndim:
-            raise AxisError(
-                f"{describe()}: axis {one} is out of bounds for the {ndim} axes of the expression"
-            )
-        axes.append(int(one) % ndim)
-    if len(set(axes)) < len(axes):
-        raise ShapeError(f"{describe()}: axis={axis} names an axis twice")
-    return tuple(sorted(axes))
 
 
 def reduction(
@@ -461,3 +441,27 @@ def rewrite(roots: tuple[Node, ...], rule: Callable[[Node], Node]) -> tuple[Node
         same = all(a is b for a, b in zip(srcs, node.srcs, strict=True))
         new[node] = rule(node if same else make(node.op, srcs, node.dtype, node.shape, node.arg))
     return tuple(new[root] for root in roots)
+
+
+__all__ = [
+    "MOST_AXES",
+    "Memory",
+    "Node",
+    "Shape",
+    "broadcast",
+    "check_axes",
+    "constant",
+    "convert",
+    "elementwise",
+    "make",
+    "normalize_axes",
+    "position",
+    "reduction",
+    "resolve",
+    "rewrite",
+    "scalar",
+    "shape_of",
+    "signature_of",
+    "stored",
+    "template_of",
+]

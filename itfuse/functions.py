@@ -10,6 +10,7 @@ import datetime
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,25 +18,24 @@ import numpy as np
 
 from itfuse import dtypes, expr, wording
 from itfuse.array import Array, apply, asarray
-from itfuse.errors import AxisError, ShapeError, Unsupported
+from itfuse.errors import ItfuseError, ShapeError, TraceError, Unsupported
 from itfuse.form import Number
 from itfuse.ops import BY_UFUNC, FOLDS, OPS
-from itfuse.rows.op import COMBINE, COMPOSITE, ELEMENTWISE, INDEX, RANDOM, REDUCTION, STATISTIC, Op
+from itfuse.rows.op import COMBINE, ELEMENTWISE, INDEX, RANDOM, REDUCTION, Op
 
 
 def _axes(x: Array, axis: Any, what: str) -> tuple[int, ...]:
     return expr.normalize_axes(axis, x.ndim, lambda: f"{what}({wording.text(x._node)})")
 
 
-def _reduce(
+def reduce_by(
     op: Op, x: Any, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any
 ) -> Array:
+    """Reduce by a row of the table; see the public functions of such rows."""
     lazy = asarray(x)
     what = f"{op.name}({wording.text(lazy._node)})"
     axes = _axes(lazy, axis, op.name)
     if dtype is not None:
-        if not op.takes_dtype:
-            raise TypeError(f"{op.name} takes no dtype")
         dtype = dtypes.as_dtype(dtype, what)
     if where is not None:
         if initial is None and not op.of_nothing:
@@ -57,6 +57,8 @@ def _reduce(
     result = lazy._of(node)
     if initial is None:
         return result
+    if isinstance(initial, Number):
+        return apply(BY_UFUNC[op.asks], (asarray(initial).astype(node.dtype), result))
     if isinstance(initial, (bool, int)) and node.dtype.kind in "iu":
         start = expr.scalar(initial, node.dtype).arg
     else:
@@ -65,43 +67,113 @@ def _reduce(
     return apply(BY_UFUNC[op.asks], (start[()], result))
 
 
+def no_out(name: str, out: Any, called: str = "") -> None:
+    """Refuse `out`, whose place is where an expression is computed."""
+    if not (out is None or (isinstance(out, tuple) and all(one is None for one in out))):
+        raise Unsupported(
+            f"{called or name}(..., out=...) of a lazy expression: nothing is computed yet; use "
+            f"itf.{name}(...).compute(out=...)"
+        )
+
+
+def without_out(function: Callable[..., Any], name: str = "") -> Callable[..., Any]:
+    """Return a function that takes `out`, which NumPy's of that name has, to say where it goes."""
+    name = name or function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if out is not None:
+            no_out(name, out)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _refuse_options(name: str, options: dict[str, Any]) -> None:
+    """Refuse what NumPy's ufuncs take by name."""
+    no_out(name, options.pop("out", None))
+    wrong = [key for key in options if key not in ("where", "casting", "order", "dtype", "subok")]
+    if wrong:
+        raise TypeError(f"{name}() got an unexpected keyword argument {wrong[0]!r}")
+    if options:
+        raise Unsupported(
+            f"{name}({', '.join(options)}=...) of a lazy expression: use .astype(...) and "
+            "itf.where(...) instead"
+        )
+
+
+_CALLED = re.compile(r"[\w=]+(?:\(.*\))?|.*[)\]\w] (?:[-+*/%<>&|^]|\*\*|[=!<>]=|//) .*", re.DOTALL)
+"""What an error calls an expression: a name, a call, or an operator between operands."""
+
+
+def _renamed(why: Exception, name: str, args: tuple[Any, ...]) -> Exception:
+    """Return an error that names the function which the user called, not what it is written with.
+
+    Errors begin with the expression that they are about, and a colon.
+    """
+    head, colon, said = str(why).partition(": ")
+    if isinstance(why, TraceError) or not colon or not _CALLED.fullmatch(head):
+        return why
+    try:
+        of = wording.text(asarray(args[0])._node) if args else "..."
+    except (ItfuseError, TypeError, ValueError):  # what the error may be about
+        of = "..."
+    if head.partition("(")[0] != name:
+        said = said.replace(f"{head.partition('(')[0]} of nothing", f"{name} of nothing")
+    return type(why)(f"{name}({of}): {said}")
+
+
 def _function(op: Op) -> Callable[..., Array]:
     """Return the public function of a row."""
 
-    def elementwise(*operands: Any) -> Array:
+    def elementwise(*operands: Any, **options: Any) -> Array:
+        if options:
+            _refuse_options(op.name, options)
         return apply(op, operands)
 
-    def reduction(
-        x: Any,
-        axis: Any = None,
-        dtype: Any = None,
-        *,  # NumPy has `out` here
-        keepdims: bool = False,
-        initial: Any = None,
+    # NumPy has `out` before `keepdims`, so that what follows is by name.
+    def adding(
+        x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None,
         where: Any = None,
+    ) -> Array:  # fmt: skip
+        return reduce_by(op, x, axis, dtype, keepdims, initial, where)
+
+    def extreme(
+        x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Array:
-        return _reduce(op, x, axis, dtype, keepdims, initial, where)
+        return reduce_by(op, x, axis, None, keepdims, initial, where)
+
+    def truth(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
+        return reduce_by(op, x, axis, None, keepdims, None, where)
 
     def composite(*args: Any, **kwargs: Any) -> Array:
         assert op.expand is not None
         try:
             result: Array = op.expand(F, *args, **kwargs)
-        except AxisError as why:  # of what it is written with
-            what = wording.text(asarray(args[0])._node) if args else ""
-            raise AxisError(f"{op.name}({what}):{str(why).partition(':')[2]}") from None
+        except (ItfuseError, TypeError) as why:  # of what it is written with
+            try:
+                call.__signature__.bind(*args, **kwargs)
+            except TypeError as unfit:
+                raise TypeError(f"{op.name}() {unfit}") from None
+            raise _renamed(why, op.name, args) from None
         return result
 
-    call: Any = {
-        ELEMENTWISE: elementwise,
-        REDUCTION: reduction,
-        COMPOSITE: composite,
-        STATISTIC: composite,
-    }[op.kind]
+    if op.kind == ELEMENTWISE:
+        call: Any = elementwise
+    elif op.kind == REDUCTION:
+        # As in NumPy: what adds up has a dtype, and what has no value of nothing an initial one.
+        call = adding if op.takes_dtype else truth if op.of_nothing else extreme
+        call.__name__ = call.__qualname__ = op.name
+        call = without_out(call, op.name)
+    else:
+        call = without_out(composite, op.name)
     if op.expand is not None:
         shown = inspect.signature(op.expand)
         own = list(shown.parameters.values())[1:]  # without the namespace
         call.__signature__ = shown.replace(parameters=own)
-    elif op.kind == ELEMENTWISE:
+    elif op.kind == REDUCTION:
+        call.__signature__ = inspect.signature(call)
+    else:
         names = ["x"] if op.arity == 1 else [f"x{k + 1}" for k in range(op.arity)]
         call.__signature__ = inspect.Signature(
             [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
@@ -125,14 +197,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _op in OPS.values():
     if _op.name != "astype" and _op.kind not in (INDEX, COMBINE, RANDOM):
         FUNCTIONS.update(dict.fromkeys((_op.name, *_op.aliases), _function(_op)))
-
-
-def astype(x: Any, dtype: Any) -> Array:
-    """Return `x` converted to `dtype`; see `Array.astype`."""
-    return asarray(x).astype(dtype)
-
-
-FUNCTIONS["astype"] = astype
 
 
 class _Namespace:
@@ -180,7 +244,7 @@ class _Namespace:
 F = _Namespace()
 
 
-_TAKEN = (Array, Number, int, float, complex, np.generic, np.ndarray, list, tuple,
+_TAKEN = (Array, Number, int, float, complex, np.generic, np.ndarray, list, tuple, range,
           datetime.date, datetime.timedelta)  # fmt: skip
 """What operators take; of dates they say what to do."""
 _SPEAKS = ("__array__", "__dlpack__", "__cuda_array_interface__", "__array_interface__")
@@ -191,12 +255,17 @@ def _operand(x: Any) -> bool:
     kind = type(x)
     if isinstance(x, _TAKEN):
         return True
-    return getattr(kind, "__array_ufunc__", True) is not None and any(
+    speaks = getattr(kind, "__array_ufunc__", True) is not None and any(
         hasattr(kind, name) for name in _SPEAKS
     )
+    if speaks and len(_PLAIN) < _MOST:
+        _PLAIN.add(kind)
+    return speaks
 
 
-_PLAIN = {Array, int, float, bool}
+_PLAIN: set[type] = {Array, int, float, bool}
+"""What operators take without asking; the classes of arrays that were asked are added."""
+_MOST = 64
 
 
 def _install(op: Op) -> None:
@@ -259,87 +328,3 @@ for _name, _method in {
     setattr(Array, f"__{_name}__", _method)
 for _name in ("real", "imag"):
     setattr(Array, _name, property(FUNCTIONS[_name], doc=OPS[_name].doc))
-
-
-# ---- NumPy's functions on an expression ------------------------------------------------------
-def _no_out(name: str, kwargs: dict[str, Any]) -> None:
-    """Remove arguments of the value that NumPy takes as absent; refuse `out`."""
-    out = kwargs.pop("out", None)
-    if not (out is None or (isinstance(out, tuple) and all(one is None for one in out))):
-        raise Unsupported(
-            f"np.{name}(..., out=...) of a lazy expression: nothing is computed yet; use "
-            f"itf.{name}(...).compute(out=...)"
-        )
-    for key in [key for key, value in kwargs.items() if value is np._NoValue]:  # type: ignore[attr-defined]
-        del kwargs[key]
-    for key in ("where", "casting", "order", "subok", "dtype", "initial"):
-        if key in kwargs and kwargs[key] is None:
-            del kwargs[key]
-    if kwargs.get("where") is True:
-        del kwargs["where"]
-
-
-def _array_ufunc(self: Array, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    name = ufunc.__name__
-    _no_out(name, kwargs)
-    if method == "reduce":
-        row = next((op for op in OPS.values() if op.kind == REDUCTION and op.numpy is ufunc), None)
-        if row is not None:
-            kwargs.setdefault("axis", 0)  # what a ufunc's own reduce takes
-            return FUNCTIONS[row.name](*inputs, **kwargs)
-    op = BY_UFUNC.get(ufunc)
-    if op is None or method != "__call__":
-        called = f"np.{name}" + ("" if method == "__call__" else f".{method}")
-        raise Unsupported(
-            f"{called} of a lazy expression: itfuse has no such operation; compute() it first"
-        )
-    if kwargs:
-        raise Unsupported(
-            f"np.{name}({', '.join(kwargs)}=...) of a lazy expression: use .astype(...) and "
-            "itf.where(...) instead"
-        )
-    return FUNCTIONS[op.name](*inputs)
-
-
-def call_as_numpy(function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call an itfuse function with the arguments of NumPy's function of that name.
-
-    Positional ones are passed by NumPy's names from the first one on that has another place here.
-    """
-    name = function.__name__
-    renamed: dict[str, str] = {"a_min": "min", "a_max": "max"} if name == "clip" else {}
-    theirs, ours = _parameters(function), _parameters(call)
-    places = {one.name: at for at, one in enumerate(ours) if one.kind in _POSITIONAL}
-    by_name: dict[str, Any] = dict(kwargs)
-    for at, parameter in enumerate(theirs[: len(args)]):
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            break
-        mine = renamed.get(parameter.name, parameter.name)
-        here = at < len(ours) and ours[at].kind in _POSITIONAL and places.get(mine, at) == at
-        if not here or parameter.name == "out":
-            args, rest = args[:at], args[at:]
-            by_name.update(zip((one.name for one in theirs[at:]), rest, strict=False))
-            break
-    _no_out(name, by_name)
-    known = {one.name for one in ours}
-    for one in theirs:  # what asks for nothing out of the ordinary
-        if one.name in by_name and renamed.get(one.name, one.name) not in known:
-            value = by_name[one.name]
-            if value is one.default or (isinstance(value, (str, bool)) and value == one.default):
-                del by_name[one.name]
-    return call(*args, **{renamed.get(key, key): value for key, value in by_name.items()})
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,
-               inspect.Parameter.VAR_POSITIONAL)  # fmt: skip
-
-
-@functools.cache
-def _parameters(function: Any) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except ValueError:  # written in C: its positional arguments come as they are
-        return []
-
-
-Array.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
+import random
 import sys
 import threading
+import warnings
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
@@ -16,10 +19,11 @@ import numpy as np
 from itfuse import engines, pytree
 from itfuse.array import Array, asarray, compute, spec
 from itfuse.array import plan as plan_arrays
+from itfuse.bound import BoundFused
 from itfuse.cache import BUILT
 from itfuse.config import config, overrides, setting, settings_key
 from itfuse.engines import MISS
-from itfuse.errors import BoundsError, ShapeError
+from itfuse.errors import BoundsError, RangeError, ShapeError
 from itfuse.evaluate import check_bounds
 from itfuse.explain import explain_text
 from itfuse.expr import Node
@@ -29,7 +33,7 @@ from itfuse.short import shortest
 from itfuse.signature import Signature, Trees
 from itfuse.trace import NUMBERS, Layout, Record, Same, Trace, describe, is_leaf
 
-_KEPT = 256
+_KEPT = 512
 """Signatures, with sizes, that a fused function remembers."""
 _TRIED = 4
 """Signatures that a call tries before it looks itself up."""
@@ -46,11 +50,19 @@ class Fused:
 
     __name__: str
     __qualname__: str
+    _leads_to = ("_function",)
+    """Where arrays that it closes over are looked for."""
 
     def __init__(
-        self, function: Callable[..., Any], static: Sequence[str] = (), method: bool = False
+        self,
+        function: Callable[..., Any],
+        static: Sequence[str] = (),
+        method: bool = False,
+        bound: str = "object",
     ) -> None:
         functools.update_wrapper(self, function)
+        self._bound = bound
+        self._owner: type | None = None
         self._function = function
         self._static = tuple(static)
         self._signature = Signature(function, self._static, self._watch if method else None)
@@ -58,14 +70,15 @@ class Fused:
         self._count = self._signature.count
         self._method: Fused | None = None
         self._traces = 0
+        self._warned: set[type] = set()
         self._start()
         _all.add(self)
 
     def _start(self) -> None:
         self._lock = threading.RLock()
-        self._records: OrderedDict[Any, Record] = OrderedDict()
+        self._records: dict[Any, Record] = {}
         self._tracing: dict[Any, threading.RLock] = {}
-        self._objects: dict[int, Any] = {}
+        self._objects: dict[int, weakref.ref[Any]] = {}
         self._gone: deque[int] = deque()
         self._short: tuple[Any, tuple[Any, ...], dict[Any, Any]] = (None, (), {})
 
@@ -78,15 +91,25 @@ class Fused:
             found = getattr(found, name, None)
         if found is self:  # a decorated function: by its name, as functions are
             return self.__qualname__
-        return Fused, (self._function, self._static)
+        return Fused, (self._function, self._static, False, self._bound)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if self._bound == "object":
+            self._owner = owner
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
+        if self._bound == "class":
+            return BoundFused(self._as_method(), owner or type(instance))
+        if instance is None or self._bound == "nothing":
             return self
+        self._owner = self._owner or owner or type(instance)  # one assigned to a class later
+        return BoundFused(self._as_method(), instance)
+
+    def _as_method(self) -> Fused:
         if self._method is None:
             with self._lock:
                 self._method = self._method or Fused(self._function, self._static, True)
-        return BoundFused(self._method, instance)
+        return self._method
 
     # ---- calls ----
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **kwargs: Any) -> Any:
@@ -106,10 +129,12 @@ class Fused:
                     if result is not MISS:
                         return result
             return self._call(args, out, stream)
-        except BoundsError as why:
-            raise BoundsError(f"{self._label}: {why}") from None
+        except (BoundsError, RangeError) as why:
+            raise type(why)(f"{self._label}: {why}") from None
 
     def _call(self, full: tuple[Any, ...], out: Any, stream: Any) -> Any:
+        if self._owner is not None and full and isinstance(full[0], self._owner):
+            return self._as_method()._call(full, out, stream)  # Class.method(object, ...)
         leaves, trees = self._signature.flatten(full)
         if any(isinstance(x, (Array, TracedNumber)) for x in leaves):
             if out is not None or stream is not None:
@@ -125,7 +150,7 @@ class Fused:
         values = record.values(arguments)
         if values is None or record.ready is None:
             return self._literally(full, out, stream)
-        outs = None if out is None else self._outs(out, record)
+        outs = None if out is None else self._outs(out, record.tree, record.results)
         ready = record.ready
         data = dict(zip(ready.leaves, values, strict=True))
         check_bounds(ready.plan.asked, data, ready.plan.device, stream)
@@ -148,19 +173,21 @@ class Fused:
         tree = pytree.flatten(self._signature.apply(lifted), is_leaf, results)
         lazy = [x for x in results if isinstance(x, Array)]
         if lazy:
-            outs = None if out is None else tuple(_leaves(out))
+            outs = None if out is None else self._outs(out, tree, results)
             done = compute(*lazy, out=outs, stream=stream)
             arrays = iter(done if len(lazy) > 1 else (done,))
             results = [next(arrays) if isinstance(x, Array) else x for x in results]
         return pytree.unflatten(tree, iter(results))
 
-    def _outs(self, out: Any, record: Record) -> tuple[Any, ...]:
-        assert record.ready is not None
-        outs = tuple(_leaves(out))
-        wanted = len(record.ready.plan.results)
-        if len(outs) != wanted:
-            raise ShapeError(f"{self._label}: out= has {len(outs)} arrays for {wanted} results")
-        return outs
+    def _outs(self, out: Any, tree: pytree.Tree, results: Sequence[Any]) -> tuple[Any, ...]:
+        """Return an `out` for each array among the leaves of the results."""
+        outs = []
+        for given, x in zip(pytree.match(tree, out, f"{self._label}: out"), results, strict=True):
+            if type(x) is int or isinstance(x, Array):
+                outs.append(given)
+            elif given is not None:
+                raise ShapeError(f"{self._label}: out= has an array for a result that is a number")
+        return tuple(outs)
 
     # ---- signatures ----
     def _record(self, trees: Trees, arguments: list[Any], layouts: list[Any]) -> Record:
@@ -173,13 +200,20 @@ class Fused:
         with lock:  # one traces and compiles, the others wait for it
             record = self._found(key)
             if record is None:
-                record = self._trace(trees, arguments, layouts).record(self._function)
-                with self._lock:
-                    self._records[key] = record
-                    self._tracing.pop(key, None)
-                    if len(self._records) > _KEPT:
-                        self._records.popitem(last=False)
+                try:
+                    record = self._trace(trees, arguments, layouts).record(self._function)
+                    if record.kept and all(map(_lasts, trees)):
+                        self._keep(key, record)
+                finally:
+                    with self._lock:
+                        if self._tracing.get(key) is lock:
+                            del self._tracing[key]
         return record
+
+    def _keep(self, key: Any, record: Record) -> None:
+        with self._lock:
+            _make_room(self._records)
+            self._records[key] = record
 
     def _trace(self, trees: Trees, arguments: Sequence[Any], layouts: Sequence[Any]) -> Trace:
         self._traces += 1
@@ -189,12 +223,18 @@ class Fused:
 
     def _watch(self, same: Same, obj: Any) -> None:
         """Forget what was traced for a method's object when it is gone."""
-        if same.number not in self._objects:
+        if not same.weak and type(obj) not in self._warned:
+            self._warned.add(type(obj))
+            warnings.warn(
+                f"{self._label}: a {type(obj).__name__} cannot be referred to weakly, and so each "
+                "call traces again; give the class a __weakref__ (of a dataclass: "
+                "weakref_slot=True)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if same.weak and same.number not in self._objects:
             gone = functools.partial(_forget, weakref.ref(self), same.number)
-            try:
-                self._objects[same.number] = weakref.ref(obj, gone)
-            except TypeError:
-                self._objects[same.number] = obj
+            self._objects[same.number] = weakref.ref(obj, gone)
 
     def _found(self, key: Any) -> Record | None:
         with self._lock:
@@ -207,7 +247,6 @@ class Fused:
                 del self._records[key]
                 self._short = (None, (), {})
                 return None
-            self._records.move_to_end(key)
             return record
 
     def _drop(self, number: int) -> None:
@@ -225,14 +264,17 @@ class Fused:
         """Put the shortest way to make such a call in front of the others."""
         if setting("debug") or setting("bounds_check"):  # both want to see every call
             return
+        if not record.kept or not all(map(_lasts, trees)):
+            return
         if record.short is None:
             record.short = shortest(record, trees, layouts, self._signature.flatten) or False
         with self._lock:
             now = overrides.get()
             settings, short, known = self._short
-            if settings is not now or len(known) > _KEPT:
+            if settings is not now:
                 short, known = (), {}
             if record.short and record.short not in short:
+                _make_room(known)
                 known[_look(full)] = record.short
                 self._short = (now, (record.short, *short[: _TRIED - 1]), known)
 
@@ -308,54 +350,22 @@ class Fused:
         return len(self._records) + (self._method.signatures if self._method else 0)
 
 
-class BoundFused:
-    """A fused method of one object, which is part of the signature and is not kept alive."""
-
-    __slots__ = ("__self__", "fused")
-
-    def __init__(self, fused: Fused, instance: Any) -> None:
-        self.fused = fused
-        self.__self__ = instance
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the method."""
-        return self.fused(self.__self__, *args, **kwargs)
-
-    def plan(self, *args: Any, **kwargs: Any) -> Plan:
-        """Return the plan of a call; see `Fused.plan`."""
-        return self.fused.plan(self.__self__, *args, **kwargs)
-
-    def explain(self, *args: Any, **kwargs: Any) -> str:
-        """Return what a call would do; see `Fused.explain`."""
-        return self.fused.explain(self.__self__, *args, **kwargs)
-
-    def build(self, *args: Any, **kwargs: Any) -> Any:
-        """Compile what a call runs; see `Fused.build`."""
-        return self.fused.build(self.__self__, *args, **kwargs)
-
-    def clear(self) -> None:
-        """Forget every trace, of all objects."""
-        self.fused.clear()
-
-    def __reduce__(self) -> Any:
-        return getattr, (self.__self__, self.fused.__qualname__.rpartition(".")[2])
-
-    def __repr__(self) -> str:
-        return f"<{self.fused!r} of {self.__self__!r}>"
-
-
 def _look(args: tuple[Any, ...]) -> Any:
     """Return what arguments look like at a glance; equal looks may still be other signatures."""
     return tuple([
-        (x.shape, x.strides, x.dtype) if hasattr(x, "strides") else type(x) for x in args
+        (x.shape, x.strides, x.dtype) if hasattr(type(x), "strides") else type(x) for x in args
     ])  # fmt: skip
 
 
-def _leaves(out: Any) -> list[Any]:
-    leaves: list[Any] = []
-    # None asks for a new array, and so counts.
-    pytree.flatten(out, lambda x: x is None or is_leaf(x), leaves)
-    return leaves
+def _make_room(kept: dict[Any, Any]) -> None:
+    """Remove any one where there are many: the oldest would always be the one needed next."""
+    if len(kept) >= _KEPT:
+        del kept[next(itertools.islice(kept, random.randrange(len(kept)), None))]
+
+
+def _lasts(tree: pytree.Tree) -> bool:
+    """Whether a later call may have this argument: no object that nothing may be kept for."""
+    return not (tree[0] == "constant" and isinstance(tree[2], Same)) or tree[2].weak
 
 
 def _forget(fused: weakref.ref[Fused], number: int, _: Any) -> None:
@@ -399,7 +409,8 @@ def fuse(
     """Make a function of arrays run as fused passes.
 
     The function is traced: run once with lazy arrays for each signature, which is the dtypes,
-    shapes, strides and device of its arrays, the types of its numbers, and its static arguments.
+    shapes, strides and device of its arrays, the types of its numbers, its bools and its static
+    arguments.
     Later calls go straight to what was compiled. New sizes are traced again (some 100 us) but
     compile nothing; new numbers are not even traced again.
 
@@ -407,8 +418,9 @@ def fuse(
     ----------
     function : callable
         Takes arrays, Python or NumPy numbers, and tuples, lists, dicts and dataclasses of them;
-        returns such of lazy arrays. None, strings, dtypes and classes among its arguments are
-        part of the signature. Numbers that it closes over are literals.
+        returns such of lazy arrays. Bools, None, strings, dtypes and classes among its arguments
+        are part of the signature. Numbers that it closes over are literals; arrays are looked for
+        again at each call. A method, and what `classmethod` and `staticmethod` make, too.
     static : str or sequence of str
         Parameters whose values are part of the signature; they need a hash.
 
@@ -437,5 +449,17 @@ def fuse(
     """
     names = (static,) if isinstance(static, str) else tuple(static)
     if function is None:
-        return lambda function: Fused(function, names)
-    return Fused(function, names)
+        return lambda function: _fuse(function, names)
+    return _fuse(function, names)
+
+
+def _fuse(function: Any, static: tuple[str, ...]) -> Fused:
+    if isinstance(function, (classmethod, staticmethod)):
+        bound = "class" if isinstance(function, classmethod) else "nothing"
+        return Fused(function.__func__, static, False, bound)
+    if not callable(function):
+        raise TypeError(
+            f"itf.fuse takes a function, not {function!r}; write @itf.fuse above one, or "
+            "itf.fuse(function, static=...)"
+        )
+    return Fused(function, static)

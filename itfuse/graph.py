@@ -8,8 +8,9 @@ from typing import Any
 
 from itfuse import engines, pytree
 from itfuse.array import Array
+from itfuse.bound import BoundFused
 from itfuse.errors import DeviceError
-from itfuse.fused import BoundFused, Fused
+from itfuse.fused import Fused
 from itfuse.trace import NUMBERS, Layout, describe, is_leaf
 
 

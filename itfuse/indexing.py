@@ -14,9 +14,11 @@ import numpy as np
 
 from itfuse import engines, expr, wording
 from itfuse.array import Array, asarray, combine, place_of, spec
-from itfuse.errors import BoundsError, ShapeError, Unsupported
+from itfuse.containers import no_expressions
+from itfuse.errors import AxisError, BoundsError, ShapeError, Unsupported
 from itfuse.expr import Shape
-from itfuse.functions import FUNCTIONS
+from itfuse.form import Number
+from itfuse.functions import FUNCTIONS, without_out
 from itfuse.ops import OPS, VIEW
 from itfuse.plan.index import Form, Map, along, constant
 from itfuse.wording import Lazily
@@ -30,6 +32,9 @@ def view(x: Array, shape: Shape, rows: Sequence[Form | int], label: str, *comput
     The values of `computed` must be int64 places in range, in a shape that broadcasts to `shape`.
     """
     data, device = combine([x, *computed], lambda: wording.text(x._node))
+    if len(shape) > expr.MOST_AXES:
+        parts = [wording.text(one._node) for one in (x, *computed)]
+        expr.check_axes(len(shape), label.format(*parts))
     map_ = Map(tuple(rows), label)
     srcs = (x._node, *(one._node for one in computed))
     if not computed and shape == x.shape and map_ == Map(identity(shape)):
@@ -42,8 +47,9 @@ def identity(shape: Shape) -> tuple[Form, ...]:
     return tuple(along(axis, len(shape)) for axis in range(len(shape)))
 
 
-def _beside(index: Any, like: Array) -> Array:
+def beside(index: Any, like: Array) -> Array:
     """Return an index as an array; a list or number goes where `like` is."""
+    no_expressions(index, "an index")
     if isinstance(index, (list, tuple, range, int, np.generic)):
         index = np.asarray(index)
         if index.size == 0 and index.dtype.kind == "f":
@@ -66,7 +72,7 @@ def as_places(index: Any, like: Array, size: int, what: object) -> Array:
     Unsupported
         For booleans.
     """
-    places = _beside(index, like)
+    places = beside(index, like)
     if places.dtype.kind == "b":
         raise Unsupported(
             f"{what}: these indices are booleans; use x[mask] or itf.compress(mask, x, axis), or "
@@ -102,6 +108,7 @@ class _Axes:
         self.arrays_at = -1  # axis of the result where the index arrays' axes begin
         self.apart = False  # whether something stands between the index arrays
         self.open = False
+        self.beside: list[Shape] = []  # of booleans, which stand for an axis of one element or none
 
     def advanced(self) -> None:
         if self.arrays_at < 0:
@@ -158,7 +165,7 @@ def getitem(x: Array, key: Any) -> Array:
             raise BoundsError(f"{what}: an index can only have a single ellipsis ('...')")
     else:
         items.append(Ellipsis)
-    used = sum(item is not None and item is not Ellipsis for item in items)
+    used = sum(item is not None and item is not Ellipsis and not is_flag(item) for item in items)
     if used > x.ndim:
         raise BoundsError(f"{what}: {used} indices for an expression of {x.ndim} axes")
     axes = _Axes()
@@ -177,21 +184,31 @@ def getitem(x: Array, key: Any) -> Array:
             start, stop, step = item.indices(x.shape[at])
             axes.axis(len(range(start, stop, step)))
             axes.rows.append((start, step, len(axes.shape) - 1))
-        elif _is_int(item):
-            axes.rows.append(_in_range(operator.index(item), x.shape[at], at, what))
+        else:
+            _chosen(item, x, axes, places, what)
             if mixed:
                 axes.advanced()
-        else:
-            places.append(as_places(item, x, x.shape[at], what))
-            axes.rows.append(places[-1])
-            axes.advanced()
     return _assemble(x, axes, places, what, label)
 
 
+def _chosen(item: Any, x: Array, axes: _Axes, places: list[Array], what: object) -> None:
+    """Take note of an integer, an index array or a boolean among the indices."""
+    at = len(axes.rows)
+    if is_flag(item):
+        axes.beside.append((int(bool(item)),))
+    elif _is_int(item):
+        axes.rows.append(_in_range(operator.index(item), x.shape[at], at, what))
+    else:
+        places.append(as_places(item, x, x.shape[at], what))
+        axes.rows.append(places[-1])
+
+
 def _assemble(x: Array, axes: _Axes, places: list[Array], what: object, label: str) -> Array:
-    shape = expr.broadcast([one.shape for one in places], lambda: str(what))
-    start = 0 if axes.apart or not places else axes.arrays_at
+    flags = axes.beside
+    shape = expr.broadcast([*(one.shape for one in places), *flags], lambda: str(what))
+    start = 0 if axes.apart or not (places or flags) else axes.arrays_at
     rank, extra = len(axes.shape) + len(shape), len(shape)
+    expr.check_axes(rank, what)
     behind = len(axes.shape) - start
     rows: list[Form | int] = []
     computed: list[Array] = []
@@ -206,6 +223,13 @@ def _assemble(x: Array, axes: _Axes, places: list[Array], what: object, label: s
             rows.append(constant(row, rank))
     whole = (*axes.shape[:start], *shape, *axes.shape[start:])
     return view(x, whole, rows, label, *computed)
+
+
+def is_flag(item: Any) -> bool:
+    """Whether an index is one boolean that is known: an axis of one element, or of none."""
+    if isinstance(item, np.ndarray) and item.ndim == 0:
+        return item.dtype.kind == "b"
+    return isinstance(item, (bool, np.bool))
 
 
 def _is_basic(item: Any) -> bool:
@@ -236,9 +260,11 @@ def _label(items: Sequence[Any]) -> str:
 
 def _item_text(item: Any) -> str:
     if isinstance(item, slice):
-        parts = ["" if one is None else str(one) for one in (item.start, item.stop)]
-        step = "" if item.step is None else f":{item.step}"
+        parts = ["" if one is None else _item_text(one) for one in (item.start, item.stop)]
+        step = "" if item.step is None else f":{_item_text(item.step)}"
         return ":".join(parts) + step
+    if isinstance(item, Number):  # of a traced function; an index cannot be one
+        return repr(item)
     if item is Ellipsis or item is None:
         return "..." if item is Ellipsis else "None"
     if isinstance(item, Array):
@@ -246,23 +272,28 @@ def _item_text(item: Any) -> str:
     return f"array{list(item.shape)}" if getattr(item, "shape", ()) else str(item)[:40]
 
 
-def axis_of(axis: Any, rank: int, what: object) -> int:
-    """Return an axis counted from the front.
+def axis_of(axis: Any, rank: int, what: object, of: str = "the expression") -> int:
+    """Return an axis counted from the front; `of` is what has `rank` axes.
 
     Raises
     ------
-    ShapeError
+    AxisError
         If there is no such axis.
+    TypeError
+        If it is no integer.
     """
+    if not hasattr(axis, "__index__"):
+        raise TypeError(f"{what}: axis={axis!r} is no integer")
     number = operator.index(axis)
     if not -rank <= number < rank:
-        raise ShapeError(f"{what}: axis {number} of an expression of {rank} axes")
+        raise AxisError(f"{what}: axis {number} is out of bounds for the {rank} axes of {of}")
     return number % rank
 
 
 _MODES = ("raise", "wrap", "clip")
 
 
+@without_out
 def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Array:
     """Return the elements of `x` at `indices` along an axis.
 
@@ -294,12 +325,12 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     what = Lazily(lambda: f"take({wording.text(x._node)}, ...)")
     if mode not in _MODES:
         raise ValueError(f"{what}: mode must be one of {', '.join(_MODES)}, not {mode!r}")
-    if axis is None:
+    if axis is None or (x.ndim == 0 and axis in (0, -1)):  # as in NumPy
         x, axis = FUNCTIONS["reshape"](x, (-1,)), 0
     axis = axis_of(axis, x.ndim, what)
     size = x.shape[axis]
     if mode != "raise":
-        indices = _beside(indices, x).astype(np.int64)
+        indices = beside(indices, x).astype(np.int64)
         if mode == "clip":
             indices = FUNCTIONS["clip"](indices, 0, max(size - 1, 0))
         else:
@@ -307,6 +338,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     places = as_places(indices, x, size, what)
     behind = x.ndim - axis - 1
     rank = x.ndim - 1 + places.ndim
+    expr.check_axes(rank, what)
     rows: list[Form | int] = [along(at, rank) for at in range(axis)]
     rows += [0, *(along(at, rank) for at in range(rank - behind, rank))]
     shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
@@ -314,7 +346,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     return view(x, shape, rows, label, trailing(places, behind) if behind else places)
 
 
-def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
+def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Array:
     """Return the elements of `x` that `indices` name along an axis, at their own other places.
 
     Parameters
@@ -323,8 +355,8 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
         The source.
     indices : array of integers
         As many axes as `x`; the others broadcast with those of `x`.
-    axis : int
-        The axis.
+    axis : int, optional
+        The axis; None: that of the flattened `x`.
 
     Examples
     --------
@@ -335,6 +367,8 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
     """
     x = asarray(x)
     what = Lazily(lambda: f"take_along_axis({wording.text(x._node)}, ...)")
+    if axis is None:
+        x, axis = FUNCTIONS["ravel"](x), 0
     axis = axis_of(axis, x.ndim, what)
     places = as_places(indices, x, x.shape[axis], what)
     if places.ndim != x.ndim:

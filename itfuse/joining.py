@@ -1,4 +1,4 @@
-"""Several operands side by side, and one operand with a rule beyond its borders.
+"""Several operands side by side, and one several times.
 
 Each element of the result comes from one of several places, chosen by comparing the index. All of
 them are read, at places that are kept inside their arrays.
@@ -14,9 +14,9 @@ import numpy as np
 
 from itfuse import expr, wording
 from itfuse.array import ANY, Array, asarray
-from itfuse.errors import ShapeError, Unsupported
-from itfuse.functions import FUNCTIONS
-from itfuse.indexing import anywhere, axis_of, view
+from itfuse.errors import DTypeError, ShapeError, Unsupported
+from itfuse.functions import FUNCTIONS, without_out
+from itfuse.indexing import anywhere, axis_of, beside, searchsorted, view
 from itfuse.manipulation import broadcast_to, expand_dims, ravel, reshape
 from itfuse.ops import IOTA
 from itfuse.plan.index import Form, along
@@ -25,13 +25,13 @@ from itfuse.wording import Lazily
 _INT64 = np.dtype(np.int64)
 
 
-def _counter(size: int, behind: int) -> Any:
+def counter(size: int, behind: int) -> Any:
     """Return 0, 1, ... along an axis that `behind` others follow."""
     shape = (size, *(1,) * behind)
     return Array(expr.make(IOTA, (), _INT64, shape, along(0, len(shape))), {}, ANY)
 
 
-def _read(x: Array, axis: int, places: Any, label: str) -> Array:
+def read(x: Array, axis: int, places: Any, label: str) -> Array:
     """Return `x` at computed places along one axis."""
     rows: list[Form | int] = [along(at, x.ndim) for at in range(x.ndim)]
     rows[axis] = 0
@@ -39,11 +39,15 @@ def _read(x: Array, axis: int, places: Any, label: str) -> Array:
     return view(x, (*x.shape[:axis], size, *x.shape[axis + 1 :]), rows, label, places)
 
 
-def _clamped(places: Any, size: int) -> Any:
+def clamped(places: Any, size: int) -> Any:
+    """Return places kept inside an axis."""
     return FUNCTIONS["clip"](places, 0, max(size - 1, 0))
 
 
-def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
+@without_out
+def concat(
+    arrays: Sequence[Any], /, axis: int | None = 0, *, dtype: Any = None, casting: Any = "same_kind"
+) -> Array:
     """Return operands joined along an axis.
 
     Parameters
@@ -52,11 +56,17 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
         Equal in shape but along `axis`; the result has their common dtype.
     axis : int, optional
         The axis; None joins the flattened operands.
+    dtype : dtype-like, optional
+        Of the result.
+    casting : str
+        Which conversions to `dtype` are allowed.
 
     Raises
     ------
     ShapeError
         If there is no operand, or the shapes differ elsewhere.
+    DTypeError
+        If `casting` does not allow `dtype`.
 
     Examples
     --------
@@ -71,6 +81,8 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
     if axis is None:
         lazy, axis = [ravel(x) for x in lazy], 0
     rank = lazy[0].ndim
+    if rank == 0:
+        raise ShapeError(f"{names}: operands without axes cannot be joined; use itf.stack")
     axis = axis_of(axis, rank, names)
     first = lazy[0].shape
     for x in lazy:
@@ -80,23 +92,27 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
             raise ShapeError(
                 f"{names}: shapes {first} and {x.shape} must be equal except along axis {axis}"
             )
-    dtype = np.result_type(*(x.dtype for x in lazy))
-    lazy = [x.astype(dtype) for x in lazy]
+    if dtype is None:
+        dtype = np.result_type(*(x.dtype for x in lazy))
+    lazy = [x.astype(dtype, casting=casting) for x in lazy]
     total = sum(x.shape[axis] for x in lazy)
     parts = [x for x in lazy if x.shape[axis]]
     if len(parts) < 2:
         return parts[0] if parts else lazy[0]
-    index = _counter(total, rank - axis - 1)
+    index = counter(total, rank - axis - 1)
     start = total - parts[-1].shape[axis]
-    result = _read(parts[-1], axis, FUNCTIONS["maximum"](index - start, 0), "{0}[{1}]")
+    result = read(parts[-1], axis, FUNCTIONS["maximum"](index - start, 0), "{0}[{1}]")
     for x in reversed(parts[:-1]):
         border, start = start, start - x.shape[axis]
-        here = _read(x, axis, _clamped(index - start, x.shape[axis]), "{0}[{1}]")
+        here = read(x, axis, clamped(index - start, x.shape[axis]), "{0}[{1}]")
         result = FUNCTIONS["where"](index < border, here, result)
     return result
 
 
-def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+@without_out
+def stack(
+    arrays: Sequence[Any], /, axis: int = 0, *, dtype: Any = None, casting: Any = "same_kind"
+) -> Array:
     """Return operands of one shape along a new axis; see `concat`.
 
     Examples
@@ -110,7 +126,11 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
     if any(x.shape != lazy[0].shape for x in lazy):
         shapes = ", ".join(str(x.shape) for x in lazy)
         raise ShapeError(f"stack: the operands must have one shape, not {shapes}")
-    return concat([expand_dims(x, axis) for x in lazy], axis)
+    names = Lazily(lambda: f"stack([{', '.join(wording.text(x._node) for x in lazy)}])")
+    if not lazy:
+        raise ShapeError("stack: it needs at least one array")
+    axis = axis_of(axis, lazy[0].ndim + 1, names, "the result")
+    return concat([expand_dims(x, axis) for x in lazy], axis, dtype=dtype, casting=casting)
 
 
 def _numbers(value: Any) -> list[int]:
@@ -118,7 +138,7 @@ def _numbers(value: Any) -> list[int]:
         operator.index(value)]  # fmt: skip
 
 
-def roll(x: Any, shift: Any, axis: Any = None) -> Array:
+def roll(x: Any, /, shift: Any, axis: Any = None) -> Array:
     """Return `x` moved along an axis; what leaves one end enters at the other.
 
     Parameters
@@ -157,45 +177,81 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
         size = x.shape[at]
         by = by % size if size else 0  # noqa: PLW2901 - the shift within one round
         if by:
-            index = _counter(size, x.ndim - at - 1)
+            index = counter(size, x.ndim - at - 1)
             place = FUNCTIONS["where"](index < by, index + (size - by), index - by)
-            x = _read(x, at, place, f"roll({{0}}, {by}, {at})")
+            x = read(x, at, place, f"roll({{0}}, {by}, {at})")
     return x
 
 
-def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
+def repeat(x: Any, /, repeats: Any, axis: int | None = None) -> Array:
     """Return `x` with each element `repeats` times in a row.
+
+    Parameters
+    ----------
+    x : array
+        The operand.
+    repeats : int, or list or NumPy array of int
+        How many times: all, or each of those along the axis.
+    axis : int, optional
+        The axis; by default that of the flattened operand.
 
     Raises
     ------
+    ShapeError
+        If a number is negative, or there are not as many as elements.
     Unsupported
-        If `repeats` is an array: the size of the result would depend on data.
+        If `repeats` is an expression or lies on a GPU: the size of the result would depend on it.
 
     Examples
     --------
     >>> import itfuse as itf
     >>> itf.repeat(itf.asarray([1, 2]) + 1, 2).compute()
     array([2, 2, 3, 3])
+    >>> itf.repeat(itf.asarray([1, 2]) + 1, [1, 3]).compute()
+    array([2, 3, 3, 3])
     """
     x = asarray(x)
-    if hasattr(repeats, "shape") and getattr(repeats, "shape", ()) != ():
+    what = Lazily(lambda: f"repeat({wording.text(x._node)}, {str(repeats)[:40]})")
+    known = isinstance(repeats, (list, tuple, range, np.ndarray, np.generic))
+    if not known and getattr(repeats, "shape", None) is not None:
         raise Unsupported(
-            f"repeat({wording.text(x._node)}, ...): repeats must be one number; an array of them "
-            "makes a size that only data tell"
+            f"{what}: repeats must be numbers of the host, because they make the size of the "
+            "result; compute() them, or .get() them from the GPU, first"
         )
-    count = operator.index(repeats)
-    if count < 0:
-        raise ShapeError(f"repeat({wording.text(x._node)}, {count}): the count is negative")
-    if axis is None:
+    if axis is None or (x.ndim == 0 and axis in (0, -1)):  # as in NumPy
         x, axis = ravel(x), 0
-    axis = axis_of(axis, x.ndim, Lazily(lambda: f"repeat({wording.text(x._node)})"))
-    spread = broadcast_to(
-        expand_dims(x, axis + 1), (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
-    )
-    return reshape(spread, (*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]))
+    axis = axis_of(axis, x.ndim, what)
+    counts = np.asarray(repeats)
+    if counts.dtype.kind not in "iub" or counts.ndim > 1:
+        raise DTypeError(f"{what}: repeats must be integers along one axis")
+    if (counts < 0).any():
+        raise ShapeError(f"{what}: a number of repeats is negative")
+    if counts.size == 1:
+        count = int(counts.reshape(())[()])
+        spread = broadcast_to(
+            expand_dims(x, axis + 1), (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
+        )
+        return reshape(spread, (*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]))
+    if counts.size != x.shape[axis]:
+        raise ShapeError(
+            f"{what}: {counts.size} numbers of repeats for an axis of {x.shape[axis]} elements"
+        )
+    total = int(counts.sum())
+    if total == 0:
+        return x[(*(slice(None),) * axis, slice(0, 0))]
+    # Where each begins is all that is read: a place is found among these, not written down.
+    ends = _upload(np.cumsum(counts, dtype=np.int64), x)
+    place = searchsorted(ends, counter(total, 0), "right")
+    place = reshape(place, (total, *(1,) * (x.ndim - axis - 1)))
+    return read(x, axis, clamped(place, x.shape[axis]), "repeat({0}, ...)")
 
 
-def tile(x: Any, repetitions: Any) -> Array:
+def _upload(values: Any, like: Array) -> Array:
+    """Return a small array of the host where `like` is."""
+    return beside(values.tolist(), like)
+
+
+def tile(x: Any, repetitions: Any, /) -> Array:
     """Return copies of `x` beside one another, a number for each axis.
 
     Examples
@@ -206,6 +262,10 @@ def tile(x: Any, repetitions: Any) -> Array:
     """
     x = asarray(x)
     counts = _numbers(repetitions)
+    if any(count < 0 for count in counts):
+        raise ShapeError(
+            f"tile({wording.text(x._node)}, {repetitions}): a number of repetitions is negative"
+        )
     rank = max(x.ndim, len(counts))
     counts = [1] * (rank - len(counts)) + counts
     shape = (1,) * (rank - x.ndim) + x.shape
@@ -215,7 +275,7 @@ def tile(x: Any, repetitions: Any) -> Array:
     return reshape(tiled, tuple(a * b for a, b in zip(counts, shape, strict=True)))
 
 
-def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
+def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Return differences of neighbours along an axis, `n` times over.
 
     Parameters
@@ -255,110 +315,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return x
 
 
-_RULES = ("constant", "edge", "wrap", "reflect", "symmetric")
-
-
-def _beyond(x: Array, axis: int, index: Any, mode: str, value: Any) -> Array:
-    """Return `x` along `axis` at any index, by the rule beyond its ends."""
-    size = x.shape[axis]
-    label = "{0}[{1}]"
-    if mode == "constant":
-        inside = (index >= 0) & (index < size)
-        fill = anywhere(value).astype(x.dtype)
-        if size == 0:
-            shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
-            return broadcast_to(fill, shape)
-        return FUNCTIONS["where"](inside, _read(x, axis, _clamped(index, size), label), fill)
-    if size == 0:
-        raise ShapeError(
-            f"{wording.text(x._node)}: nothing to continue by {mode!r} along axis {axis}"
-        )
-    if mode == "edge":
-        place = _clamped(index, size)
-    elif mode == "wrap":
-        place = FUNCTIONS["remainder"](index, size)
-    elif mode == "symmetric":
-        place = FUNCTIONS["remainder"](index, 2 * size)
-        place = FUNCTIONS["minimum"](place, 2 * size - 1 - place)
-    else:
-        place = FUNCTIONS["remainder"](index, max(2 * size - 2, 1))
-        place = FUNCTIONS["minimum"](place, 2 * size - 2 - place) if size > 1 else place
-    return _read(x, axis, place, label)
-
-
-def _rule(mode: str, what: object) -> None:
-    if mode not in _RULES:
-        raise Unsupported(f"{what}: mode={mode!r}; there are {', '.join(_RULES)}")
-
-
-def shift(x: Any, offset: int, axis: int = -1, mode: str = "constant", value: Any = 0) -> Array:
-    """Return `x` at `index - offset` along an axis: the neighbour, for stencils.
-
-    Parameters
-    ----------
-    x : array
-        The operand.
-    offset : int
-        How far elements move towards higher indices.
-    axis : int
-        The axis.
-    mode : str
-        What lies beyond the ends: `constant`, `edge`, `wrap`, `reflect` or `symmetric`, as in
-        `numpy.pad`.
-    value : scalar
-        The constant.
-
-    Examples
-    --------
-    >>> import itfuse as itf
-    >>> itf.shift(itf.asarray([1, 2, 3]), 1, mode="edge").compute()
-    array([1, 1, 2])
-    """
-    x = asarray(x)
-    what = Lazily(lambda: f"shift({wording.text(x._node)}, {offset})")
-    _rule(mode, what)
-    axis = axis_of(axis, x.ndim, what)
-    index = _counter(x.shape[axis], x.ndim - axis - 1) - operator.index(offset)
-    if x.shape[axis] == 0:
-        return x
-    return _beyond(x, axis, index, mode, value)
-
-
-def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Array:
-    """Return `x` with elements before and behind it along each axis.
-
-    Parameters
-    ----------
-    x : array
-        The operand.
-    pad_width : int or nested sequence of int
-        As in NumPy: one number, (before, behind), or such a pair for each axis.
-    mode : str
-        `constant`, `edge`, `wrap`, `reflect` or `symmetric`.
-    constant_values : scalar
-        The constant.
-
-    Examples
-    --------
-    >>> import itfuse as itf
-    >>> itf.pad(itf.asarray([1, 2]), 1).compute()
-    array([0, 1, 2, 0])
-    """
-    x = asarray(x)
-    what = Lazily(lambda: f"pad({wording.text(x._node)})")
-    _rule(mode, what)
-    widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
-    for axis, (before, behind) in enumerate(widths):
-        if before < 0 or behind < 0:
-            raise ShapeError(f"{what}: a width is negative in {pad_width}")
-        if before or behind:
-            total = x.shape[axis] + before + behind
-            index = _counter(total, x.ndim - axis - 1) - before
-            x = _beyond(x, axis, index, mode, constant_values)
-    return x
-
-
-_PUBLIC = (concat, stack, roll, repeat, tile, diff, shift, pad)
+_PUBLIC = (concat, stack, roll, repeat, tile, diff)
 FUNCTIONS.update({one.__name__: one for one in _PUBLIC})
 FUNCTIONS["concatenate"] = concat
 for _name in ("roll", "repeat"):

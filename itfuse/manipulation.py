@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from itfuse import expr, wording
 from itfuse.array import Array, asarray
-from itfuse.errors import ShapeError, Unsupported
+from itfuse.errors import ShapeError
 from itfuse.functions import FUNCTIONS
 from itfuse.indexing import axis_of, view
-from itfuse.ops import RESHAPE
+from itfuse.ops import INPUT, RESHAPE
 from itfuse.plan.index import Form, along, constant
 from itfuse.wording import Lazily
 
 
-def _axes_of(axis: Any, rank: int, what: object) -> tuple[int, ...]:
+def _axes_of(axis: Any, rank: int, what: object, of: str = "the expression") -> tuple[int, ...]:
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    found = tuple(axis_of(one, rank, what) for one in axes)
+    found = tuple(axis_of(one, rank, what, of) for one in axes)
     if len(set(found)) != len(found):
         raise ShapeError(f"{what}: axis {axis} names an axis twice")
     return found
@@ -29,7 +29,7 @@ def _text(x: Array) -> str:
     return wording.text(x._node)
 
 
-def permute_dims(x: Any, axes: Any = None) -> Array:
+def permute_dims(x: Any, /, axes: Any = None) -> Array:
     """Return `x` with its axes in another order.
 
     Parameters
@@ -61,11 +61,14 @@ def permute_dims(x: Any, axes: Any = None) -> Array:
     return view(x, tuple(x.shape[axis] for axis in order), rows, label)
 
 
-def transpose(x: Any, *axes: Any) -> Array:
+def transpose(x: Any, /, axes: Any = None) -> Array:
     """Return `x` with its axes reversed, or in the order given; see `permute_dims`."""
-    if len(axes) == 1 and not isinstance(axes[0], int):
-        return permute_dims(x, axes[0])
-    return permute_dims(x, axes or None)
+    return permute_dims(x, axes)
+
+
+def _transposed(x: Array, *axes: Any) -> Array:
+    """Return `x` with its axes reversed, or in the order given: integers, or a tuple of them."""
+    return permute_dims(x, (axes[0] if len(axes) == 1 else axes) if axes else None)
 
 
 def matrix_transpose(x: Any) -> Array:
@@ -184,13 +187,13 @@ def broadcast_to(x: Any, shape: Any) -> Array:
     return view(x, wanted, rows, f"broadcast_to({{0}}, {wanted})") if wanted != x.shape else x
 
 
-def broadcast_arrays(*arrays: Any) -> list[Array]:
+def broadcast_arrays(*arrays: Any) -> tuple[Array, ...]:
     """Return the operands, each in their common shape."""
     lazy = [asarray(x) for x in arrays]
     shape = expr.broadcast(
         [x.shape for x in lazy], lambda: f"broadcast_arrays({', '.join(map(_text, lazy))})"
     )
-    return [broadcast_to(x, shape) for x in lazy]
+    return tuple(broadcast_to(x, shape) for x in lazy)
 
 
 def expand_dims(x: Any, axis: Any = 0) -> Array:
@@ -204,7 +207,8 @@ def expand_dims(x: Any, axis: Any = 0) -> Array:
     """
     x = asarray(x)
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
-    new = _axes_of(axis, x.ndim + count, Lazily(lambda: f"expand_dims({_text(x)}, {axis})"))
+    what = Lazily(lambda: f"expand_dims({_text(x)}, {axis})")
+    new = _axes_of(axis, x.ndim + count, what, "the result")
     kept = [at for at in range(x.ndim + count) if at not in new]
     shape = [1] * (x.ndim + count)
     for at, size in zip(kept, x.shape, strict=True):
@@ -225,6 +229,8 @@ def squeeze(x: Any, axis: Any = None) -> Array:
     what = Lazily(lambda: f"squeeze({_text(x)}, {axis})")
     if axis is None:
         gone = tuple(at for at, size in enumerate(x.shape) if size == 1)
+    elif x.ndim == 0 and axis in (0, -1):  # as in NumPy
+        gone = ()
     else:
         gone = _axes_of(axis, x.ndim, what)
     if any(x.shape[at] != 1 for at in gone):
@@ -297,7 +303,42 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Array:
     return view(x, (*shape, *window), rows, f"sliding_window_view({{0}}, {window})")
 
 
-def reshape(x: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
+def _fortran(x: Array) -> bool:
+    """Whether `x` is an array in column-major order; an expression's own order is row-major."""
+    if x._node.op is not INPUT or x.ndim < 2 or not x.size:
+        return False
+    sizes = [(size, step) for size, step in zip(x.shape, x._node.arg.strides, strict=True)
+             if size > 1]  # fmt: skip
+
+    def in_order(axes: Iterable[tuple[int, int]]) -> bool:
+        step = x.itemsize
+        for size, found in axes:
+            if found != step:
+                return False
+            step *= size
+        return True
+
+    return in_order(sizes) and not in_order(reversed(sizes))
+
+
+def _in_memory(x: Array) -> Array:
+    """Return the view of an array whose rows lie as its elements do in memory (`order='K'`)."""
+    if x._node.op is not INPUT:
+        return x
+    steps = [0 if n == 1 else abs(t) for n, t in zip(x.shape, x._node.arg.strides, strict=True)]
+    order: list[int] = []  # the innermost axis first, sorted by insertion as NumPy's iterator does
+    for axis in reversed(range(x.ndim)):
+        place = len(order)
+        for at in reversed(range(len(order))):
+            if steps[axis] and steps[order[at]]:  # an axis that repeats has no place of its own
+                if steps[order[at]] <= steps[axis]:
+                    break
+                place = at
+        order.insert(place, axis)
+    return permute_dims(x, tuple(reversed(order))) if order != sorted(order)[::-1] else x
+
+
+def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
     """Return the elements of `x` in row-major order in another shape.
 
     Parameters
@@ -307,7 +348,8 @@ def reshape(x: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> 
     shape : int or tuple of int
         The new shape, of as many elements; one size may be -1.
     order : str
-        `C`, row-major; or `F`, column-major on both sides.
+        `C`, row-major; `F`, column-major on both sides; or `A`: `F` of an array that lies so in
+        memory, else `C`. (An expression that is not computed is in row-major order.)
     copy : bool, optional
         Accepted for the standard's sake; an expression is never a copy.
 
@@ -321,6 +363,8 @@ def reshape(x: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> 
     ------
     ShapeError
         If the number of elements differs.
+    ValueError
+        For another order.
 
     Examples
     --------
@@ -330,27 +374,33 @@ def reshape(x: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> 
            [ 6,  8, 10]])
     """
     x = asarray(x)
-    wanted = _shape(shape[0] if len(shape) == 1 else shape)
-    asked = wanted
+    wanted = asked = _shape(shape)
     what = Lazily(lambda: f"reshape({_text(x)}, {asked})")
-    if order not in ("C", "F"):
-        raise Unsupported(f"{what}: order={order!r}; there are 'C' and 'F'")
+    if order not in ("C", "F", "A"):
+        raise ValueError(f"{what}: order must be one of 'C', 'F' and 'A', not {order!r}")
     if wanted.count(-1) == 1:
         rest = math.prod(size for size in wanted if size != -1)
         free = x.size // rest if rest else -1
         wanted = tuple(free if size == -1 else size for size in wanted)
     if math.prod(wanted) != x.size or any(size < 0 for size in wanted):
         raise ShapeError(f"{what}: the operand has shape {x.shape}, {x.size} elements")
-    if order == "F":
+    if order == "F" or (order == "A" and _fortran(x)):
         return permute_dims(reshape(permute_dims(x), tuple(reversed(wanted))))
     if wanted == x.shape:
         return x
+    expr.check_axes(len(wanted), what)
     return x._of(expr.make(RESHAPE, (x._node,), x.dtype, wanted))
 
 
-def ravel(x: Any, order: str = "C") -> Array:
-    """Return `x` with one axis; see `reshape`."""
-    return reshape(x, (-1,), order=order)
+def _reshaped(x: Array, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
+    """Return the elements in another shape: integers, or a tuple of them; see `itf.reshape`."""
+    return reshape(x, shape[0] if len(shape) == 1 else shape, order, copy=copy)
+
+
+def ravel(x: Any, /, order: str = "C") -> Array:
+    """Return `x` with one axis; see `reshape`. Order `K` is that of an array in memory."""
+    x = asarray(x)
+    return reshape(_in_memory(x), (-1,), "C") if order == "K" else reshape(x, (-1,), order)
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
@@ -378,10 +428,12 @@ _PUBLIC = (
     broadcast_arrays, expand_dims, squeeze, diagonal, sliding_window_view, reshape, ravel, unstack,
 )  # fmt: skip
 FUNCTIONS.update({one.__name__: one for one in _PUBLIC})
-for _name in ("transpose", "swapaxes", "squeeze", "diagonal", "reshape", "ravel"):
+for _name in ("swapaxes", "squeeze", "diagonal", "ravel"):
     setattr(Array, _name, FUNCTIONS[_name])
 _INSTALLED: dict[str, Any] = {
     "flatten": ravel,
+    "reshape": _reshaped,
+    "transpose": _transposed,
     "T": property(permute_dims, doc="The axes reversed."),
     "mT": property(matrix_transpose, doc="The last two axes exchanged."),
     "__iter__": _iterate,

@@ -35,6 +35,7 @@ from itfuse.rows import (
     composites,
     elementwise,
     folds,
+    nans,
     order,
     philox,
     statistics,
@@ -117,7 +118,8 @@ SORT = Op("sort", 1, TERMINAL, "Rows in order, or the order.")
 SEGMENTS = Op("segments", 2, TERMINAL, "A reduction of each segment of one axis.")
 SCATTER = Op("scatter", 3, TERMINAL, "An array with elements written at computed places.")
 SCAN = Op("scan", 1, TERMINAL, "Each element combined with all before it along an axis.")
-TERMINALS = (HISTOGRAM, SORT, SEGMENTS, SCATTER, SCAN)
+BUFFER = Op("buffer", 1, TERMINAL, "The operand in memory, where somebody asked for it.")
+TERMINALS = (HISTOGRAM, SORT, SEGMENTS, SCATTER, SCAN, BUFFER)
 # Roots only, because their sizes are decided by data; `arg` is a plan.index.Choice.
 SELECT = Op("select", 2, SELECTION, "Elements of the last operand that a flag chooses.")
 COUNT = Op("count", 1, SELECTION, "How many elements each flag chooses.")
@@ -130,7 +132,7 @@ _elementwise("add", 2, "Sum.", np.add, {
 _elementwise("subtract", 2, "Difference.", np.subtract, {
     "f": "__{p}sub_rn({0}, {1})", "c": "itf_minus({0}, {1})", "*": "({T})(({W}){0} - ({W}){1})",
 }, symbol="-", dunder="sub")  # fmt: skip
-_elementwise("multiply", 2, "Product.", np.multiply, {
+_elementwise("multiply", 2, "Product; of complex numbers as NumPy's scalars.", np.multiply, {
     "f": "__{p}mul_rn({0}, {1})", "c": "itf_times({0}, {1})", "b": "{0} && {1}",
     "*": "({T})(({W}){0} * ({W}){1})",
 }, numpy_c=reference.COMPLEX_MULTIPLY, symbol="*", dunder="mul")  # fmt: skip
@@ -152,10 +154,10 @@ _elementwise("fmod", 2, "Remainder with the sign of the dividend.", np.fmod, {
 }, helper=arithmetic_cpp.FMOD)  # fmt: skip
 _elementwise("power", 2, "First operand to the power of the second. An integer to a negative "
              "integer is an error; on a GPU, for arrays, it is the power rounded towards zero.",
-             np.power, {
+             reference.power, {
     "f": "pow{s}({0}, {1})", "c": "itf_power({0}, {1})", "*": "itf_power({0}, {1})",
 }, symbol="**", dunder="pow", aliases=("pow",), ulp=9, ulp_c=1000, refuses=_negative_power,
-operator=_power,
+operator=_power, ufunc=np.power,
 helper={"f": (), "c": (complex_cpp.EXP, complex_cpp.LOG, complex_cpp.POWER),
         "*": (arithmetic_cpp.POWER,)})  # fmt: skip
 _elementwise("negative", 1, "Minus the operand.", np.negative, {
@@ -167,7 +169,7 @@ _elementwise("absolute", 1, "Absolute value; the least integer wraps to itself."
     "f": "fabs{s}({0})", "c": "hypot{s}({0}.re, {0}.im)",
     "i": "{0} < 0 ? ({T})(({W})0 - ({W}){0}) : {0}", "*": "{0}",
 }, dunder="abs", aliases=("abs",), ulp_c=3)  # fmt: skip
-_elementwise("square", 1, "The operand times itself.", np.square, {
+_elementwise("square", 1, "The operand times itself; complex as NumPy's scalars.", np.square, {
     "f": "__{p}mul_rn({0}, {0})", "c": "itf_times({0}, {0})", "b": "{0}",
     "*": "({T})(({W}){0} * ({W}){0})",
 }, numpy_c=reference.complex_square)  # fmt: skip
@@ -307,7 +309,7 @@ def _where_result(condition: Any, x: Any, y: Any) -> tuple[tuple[Any, ...], Any]
 
 _elementwise("where", 3, "Second operand where the first is true, else the third.",
              reference.where, {"c": "{0} ? {1} : {2}", "*": "{0} ? {1} : {2}"},
-             result=_where_result)  # fmt: skip
+             result=_where_result, wraps=True)  # fmt: skip
 # The target dtype is the node's own; `Array.astype` makes the node.
 _elementwise("astype", 1, "Conversion to another dtype.", reference.astype,
              {"->b": "{0} != 0", "*": "({T}){0}", "c->b": "itf_true({0})",
@@ -455,17 +457,9 @@ _composite(
 )
 _composite("mean", 1, "sum(x) over count; integers as float64.", statistics.mean, method=True)
 for _s in statistics.STATISTICS:
-    _row(
-        Op(
-            _s.name,
-            _s.arity,
-            STATISTIC,
-            _s.doc,
-            expand=_s.expand,
-            aliases=_s.aliases,
-            method=_s.method,
-        )
-    )
+    _row(Op(_s.name, _s.arity, STATISTIC, _s.doc, expand=_s.expand, method=_s.method))
+for _name, _doc, _expand in nans.ROWS:
+    _row(Op(_name, 1, STATISTIC, _doc, expand=_expand))
 for _fields in composites.COMPOSITES:
     _composite(**_fields)
 

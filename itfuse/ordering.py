@@ -15,11 +15,12 @@ import numpy as np
 from itfuse import wording
 from itfuse.array import Array, asarray
 from itfuse.dtypes import accumulator
-from itfuse.errors import DTypeError, ShapeError, Unsupported
+from itfuse.errors import AxisError, DTypeError, ShapeError, Unsupported
 from itfuse.expr import normalize_axes
 from itfuse.functions import FUNCTIONS as F
+from itfuse.functions import without_out
 from itfuse.ops import SORT
-from itfuse.terminals import flat, terminal
+from itfuse.terminals import buffered, flat, terminal
 from itfuse.wording import Lazily
 
 _KINDS = (None, "quicksort", "heapsort", "mergesort", "stable")
@@ -31,7 +32,7 @@ def _rows(x: Any, axis: int | None, what: object) -> tuple[Array, int]:
     if axis is None:
         return flat(x), 0
     if x.ndim == 0:
-        raise ShapeError(f"{what}: a 0-d expression has no axis to sort along")
+        raise AxisError(f"{what}: a 0-d expression has no axis to sort along")
     (at,) = normalize_axes(operator.index(axis), x.ndim, lambda: str(what))
     return (x if at == x.ndim - 1 else F["moveaxis"](x, at, -1)), at
 
@@ -48,12 +49,20 @@ def _sorted(x: Array, side: int, descending: bool, name: str) -> Array:
 
 
 def _both(x: Array, descending: bool) -> list[Any]:
-    """Return the sorted rows and their order, which one pass makes."""
-    return [_sorted(x, side, descending, name) for side, name in enumerate(("sort", "argsort"))]
+    """Return the sorted rows and their order, which one pass leaves in memory."""
+    names = enumerate(("sort", "argsort"))
+    return [buffered(_sorted(x, side, descending, name)) for side, name in names]
+
+
+def in_order(x: Array) -> tuple[Array, Array]:
+    """Return the sorted elements of one axis and their order, in memory."""
+    keys, order = _both(x, False)
+    return keys, order
 
 
 def _back(x: Array, at: int) -> Array:
-    return x if at == x.ndim - 1 else F["moveaxis"](x, -1, at)
+    """Return sorted rows along the axis where they were; if it is another, a pass turns them."""
+    return x if at == x.ndim - 1 else F["moveaxis"](buffered(x), -1, at)
 
 
 def _options(kind: Any, order: Any, what: object) -> None:
@@ -116,8 +125,10 @@ def argsort(
     >>> itf.argsort(itf.asarray([3, 1, 3, 2]), descending=True).compute()
     array([0, 2, 3, 1])
     """
-    what = Lazily(lambda: f"argsort({wording.text(asarray(x)._node)})")
+    x = asarray(x)
+    what = Lazily(lambda: f"argsort({wording.text(x._node)})")
     _options(kind, order, what)
+    x = x if x.ndim else flat(x)  # as in NumPy, whose sort takes no 0-d array
     rows, at = _rows(x, axis, what)
     return _back(_sorted(rows, 1, descending, "argsort"), at)
 
@@ -240,6 +251,7 @@ def sort_by_key(keys: Any, *values: Any, descending: bool = False) -> tuple[Arra
             raise ShapeError(f"{what}: values have the shape {one.shape}, and keys {keys.shape}")
     order = _sorted(keys, 1, descending, "argsort")
     ordered = _sorted(keys, 0, descending, "sort")
+    order = buffered(order)
     return (ordered, *(F["take"](one, order, axis=0) for one in lazy))
 
 
@@ -248,6 +260,8 @@ def _joined(x: Any, axis: Any, what: object) -> tuple[Array, tuple[int, ...], tu
     """Return the operand with the reduced axes as one, last; the axes; and the shape it had."""
     x = asarray(x)
     shape = x.shape
+    if x.ndim == 0 and axis not in (None, ()):
+        raise AxisError(f"{what}: axis {axis} is out of bounds for the 0 axes of the expression")
     axes = normalize_axes(axis, x.ndim, lambda: str(what))
     if axis is None or len(axes) == x.ndim:
         return flat(x) if x.ndim else x.reshape(1), axes, shape  # type: ignore[attr-defined]
@@ -263,6 +277,7 @@ def _shaped(x: Array, axes: tuple[int, ...], shape: tuple[int, ...], keepdims: b
     return F["reshape"](x, tuple(1 if a in axes else n for a, n in enumerate(shape)))  # type: ignore[no-any-return]
 
 
+@without_out
 def median(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     """Return the middle element along axes, or the mean of the two.
 
@@ -293,7 +308,7 @@ def median(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     if length == 0:
         nothing = F["full"](rows.shape[:-1], np.nan, dtype=dtype)
         return _shaped(nothing, axes, shape, keepdims)
-    ordered: Any = _sorted(rows, 0, False, "sort")
+    ordered: Any = buffered(_sorted(rows, 0, False, "sort"))
     half = length // 2
     wide = np.dtype(accumulator(dtype.name))  # in which NumPy's mean adds up
     result: Any = ordered[..., half].astype(wide)
@@ -306,6 +321,37 @@ def median(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     return _shaped(result, axes, shape, keepdims)
 
 
+@without_out
+def nanmedian(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
+    """Return the median along axes of the elements that are not NaN; see `median`.
+
+    Returns
+    -------
+    Array
+        NaN where every element is NaN. A sort, a pass that counts, and one of the results.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> float(itf.nanmedian(itf.asarray([4.0, float("nan"), 1.0])).compute())
+    2.5
+    """
+    x = asarray(x)
+    what = Lazily(lambda: f"nanmedian({wording.text(x._node)})")
+    rows, axes, shape = _joined(x, axis, what)
+    length = rows.shape[-1]
+    if rows.dtype.kind not in "fcV" or length == 0:
+        return median(x, axis, keepdims=keepdims)  # type: ignore[no-any-return]
+    ordered: Any = buffered(_sorted(rows, 0, False, "sort"))  # NaN is last
+    count: Any = F["sum"](F["logical_not"](F["isnan"](rows)), axis=-1, keepdims=True)
+    low, high = F["maximum"](count - 1, 0) // 2, F["minimum"](count // 2, length - 1)
+    wide = np.dtype(accumulator(rows.dtype.name))
+    left, right = (F["take_along_axis"](ordered, at, -1).astype(wide) for at in (low, high))
+    middle = F["where"](low == high, left, (left + right) / 2).astype(rows.dtype)
+    return _shaped(middle[..., 0], axes, shape, keepdims)
+
+
+@without_out
 def quantile(
     x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
@@ -344,6 +390,7 @@ def quantile(
     return _quantile(x, np.asarray(q), type(q) in (int, float), axis, method, keepdims, what)
 
 
+@without_out
 def percentile(
     x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
 ) -> Array:
@@ -377,7 +424,7 @@ def _quantile(  # noqa: PLR0917 - what both public functions take
         raise DTypeError(f"{what}: {rows.dtype} has no quantiles; .astype(...) it first")
     if rows.shape[-1] == 0:
         raise ShapeError(f"{what}: there is no element")
-    ordered: Any = _sorted(rows, 0, False, "sort")
+    ordered: Any = buffered(_sorted(rows, 0, False, "sort"))
     found = [
         _shaped(_at_fraction(ordered, one, weak, method), axes, shape, keepdims)
         for one in fractions.reshape(-1)
@@ -415,7 +462,7 @@ def _at_fraction(ordered: Any, q: Any, weak: bool, method: str) -> Array:
     return result  # type: ignore[no-any-return]
 
 
-_PUBLIC = (sort, argsort, topk, kthvalue, sort_by_key, median, quantile, percentile)
+_PUBLIC = (sort, argsort, topk, kthvalue, sort_by_key, median, nanmedian, quantile, percentile)
 F.update({one.__name__: one for one in _PUBLIC})
 # No method `sort`: NumPy's sorts in place, and an expression cannot change.
 setattr(Array, "argsort", argsort)  # noqa: B010 - installed, as in functions.py

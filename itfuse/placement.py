@@ -18,7 +18,7 @@ from itfuse.wording import Lazily
 _MODES = ("set", "add", "min", "max")
 
 
-def put(out: Any, index: Any, values: Any, mode: str = "set") -> Array:
+def put(out: Any, index: Any, values: Any, mode: str = "set", *, ordered: bool = False) -> Array:
     """Return `out` with values written at computed places of it.
 
     Computed into `out` itself, nothing but these elements is touched; elsewhere `out` is copied
@@ -35,14 +35,19 @@ def put(out: Any, index: Any, values: Any, mode: str = "set") -> Array:
         Broadcast together with `index`; converted to the dtype of `out`, as an assignment does.
     mode : str
         `set`; or what happens to the element that is there: `add`, `min`, `max`.
+    ordered : bool
+        Whether a GPU must give the same bits in every run where a place comes more than once. It
+        then sorts the places first (`set` keeps the last element of each, `add` adds their sum
+        once), in several passes that the plan shows, and reads and writes all of `out`. What has
+        the same bits in any order (`min`, `max`, sums of integers) stays one pass.
 
     Returns
     -------
     Array
         Of the shape and dtype of `out`. Where a place comes more than once, the CPU engine writes
-        in order. On a GPU the order is not defined: of two elements `set` at one place either
-        stays, and floats are not added to the same bits every time, as the plan notes. A place out
-        of bounds is an error on the CPU; on a GPU nothing is written there.
+        in order. On a GPU the order is not defined without `ordered`: of two elements `set` at one
+        place either stays, and floats are not added to the same bits every time, as the plan
+        notes. A place out of bounds is an error on the CPU; on a GPU nothing is written there.
 
     Raises
     ------
@@ -77,11 +82,14 @@ def put(out: Any, index: Any, values: Any, mode: str = "set") -> Array:
     if domain == ():
         domain, wrapped = (1,), F["reshape"](wrapped, (1,))
     if base.shape == ():
-        return F["reshape"](put(F["reshape"](base, (1,)), place, value, mode), ())  # type: ignore[no-any-return]
-    label = "put({0}, {1}, {2})" if mode == "set" else f"put({{0}}, {{1}}, {{2}}, {mode!r})"
+        one = put(F["reshape"](base, (1,)), place, value, mode, ordered=ordered)
+        return F["reshape"](one, ())  # type: ignore[no-any-return]
+    said = ("" if mode == "set" else f", {mode!r}") + (", ordered=True" if ordered else "")
+    label = f"put({{0}}, {{1}}, {{2}}{said})"
+    options = (mode, "ordered") if ordered else (mode,)
     return terminal(
         SCATTER, [wrapped, value.astype(base.dtype)], [base], domain, base.dtype, base.shape, label,
-        (mode,), shown=(base, place, value),
+        options, shown=(base, place, value),
     )  # fmt: skip
 
 

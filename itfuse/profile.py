@@ -114,7 +114,7 @@ def profile(what: Any, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
 
     Parameters
     ----------
-    what : Array, tuple or list of Array, or callable
+    what : Array, container of Array, or callable
         Expressions that are computed together; or a function: one made by `itf.fuse` is called as
         it is, any other must return expressions when it is given lazy arrays.
     *args, **kwargs
@@ -166,9 +166,7 @@ def _is_function(what: Any) -> bool:
 def _expressions(what: Any, args: tuple[Any, ...]) -> tuple[Plan, Callable[[], Any]]:
     if args:
         raise TypeError("profile: arguments follow a function, not an expression")
-    arrays = tuple(what) if isinstance(what, (tuple, list)) else (what,)
-    lazy = tuple(one if isinstance(one, Array) else asarray(one) for one in arrays)
-    return plan(*lazy), lambda: compute(*lazy)
+    return plan(what), lambda: compute(what)
 
 
 def _function(

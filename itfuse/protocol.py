@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from itfuse import expr, wording
-from itfuse.array import Array, asarray, place_of, spec
+from itfuse.array import Array, asarray, elements, place_of, spec
 from itfuse.errors import ShapeError, Unsupported
 from itfuse.evaluate import check_values
 from itfuse.expr import Node
-from itfuse.functions import FUNCTIONS, call_as_numpy
+from itfuse.functions import FUNCTIONS
+from itfuse.numpy_calls import call_as_numpy
 from itfuse.ops import INPUT
 
 _CPU, _CUDA = 1, 2  # device types of DLPack
@@ -19,14 +20,14 @@ _CPU, _CUDA = 1, 2  # device types of DLPack
 
 def _only(x: Array, what: str) -> Any:
     """Compute and return the one element; `what` asks for it."""
+    check_values((x._node,), x._data, what)  # first: in a trace no number of elements would do
     if x.size != 1:
         raise ShapeError(
             f"{what}({wording.text(x._node)}): the expression has shape {x.shape}; only one "
             "element converts. Use .any() or .all() for a truth value, .sum() and the like for a "
             "number"
         )
-    check_values((x._node,), x._data, what)
-    return x.compute().reshape(()).item()
+    return elements(x, what).reshape(()).item()
 
 
 def _item(x: Any, *index: Any) -> Any:
@@ -65,6 +66,7 @@ def _complex(x: Array) -> complex:
 
 
 def _index(x: Array) -> int:
+    check_values((x._node,), x._data, "index")
     if x.dtype.kind not in "iu" or x.shape != ():
         raise TypeError(f"only a 0-d integer expression is an index, not {x!r}")
     return int(_only(x, "index"))
@@ -72,7 +74,7 @@ def _index(x: Array) -> int:
 
 def _tolist(x: Array) -> Any:
     """Compute and return nested Python lists."""
-    return x.compute().tolist()
+    return elements(x, "tolist").tolist()
 
 
 def _copy(x: Array, order: str = "C") -> Array:
@@ -130,7 +132,7 @@ def _reduce(x: Array) -> tuple[Any, ...]:
 
 def _dlpack(x: Array, **options: Any) -> Any:
     """Compute, and export the result through DLPack."""
-    return x.compute().__dlpack__(**options)
+    return elements(x, "__dlpack__").__dlpack__(**options)
 
 
 def _dlpack_device(x: Array) -> tuple[int, int]:
@@ -150,7 +152,9 @@ def _array_function(x: Array, function: Any, types: Any, args: Any, kwargs: Any)
     if function in twins:
         return call_as_numpy(function, twins[function], args, kwargs)
     if function in _LOOKS:
-        looked = [one.compute() if isinstance(one, Array) else one for one in args]
+        looked = [
+            elements(one, function.__name__) if isinstance(one, Array) else one for one in args
+        ]
         return function(*looked, **kwargs)
     raise Unsupported(
         f"itfuse has no numpy.{function.__name__}; compute() the expression "
@@ -178,7 +182,8 @@ _LOOKS = (np.allclose, np.array_equal, np.array_equiv, np.array_repr, np.array_s
 def _numpy_twins() -> dict[Any, Any]:
     if not _TWINS:
         _TWINS.update({np.shape: _shape, np.ndim: _ndim, np.size: _size})
-        _TWINS[np.linalg.norm] = FUNCTIONS["norm"]
+        for name in ("norm", "vector_norm", "matrix_norm", "vecdot"):
+            _TWINS[getattr(np.linalg, name)] = FUNCTIONS[name]
         for name, function in FUNCTIONS.items():
             twin = getattr(np, name, None)
             # NumPy's put writes in place, which an expression cannot do.
@@ -201,23 +206,6 @@ def _to_device(x: Array, device: Any, /, *, stream: Any = None) -> Array:
         f"to_device({wording.text(x._node)}, {device!r}): the expression is on {x._device}; "
         "compute() it and copy the result (cupy.asarray(...) to the GPU, .get() to the host)"
     )
-
-
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """Wrap an array with `__dlpack__`; nothing is copied.
-
-    Raises
-    ------
-    Unsupported
-        If `copy=True` or another device is asked for.
-    """
-    lazy = asarray(x)
-    if copy or (device is not None and str(device) != lazy._device):
-        raise Unsupported(
-            f"from_dlpack: the array is on {lazy._device} and is wrapped in place; copy it with "
-            "its own library first"
-        )
-    return lazy
 
 
 def _no_assignment(x: Array, key: Any, value: Any) -> None:
@@ -274,5 +262,4 @@ _INSTALLED: dict[str, Any] = {
 }
 for _name, _value in _INSTALLED.items():
     setattr(Array, _name, _value)
-FUNCTIONS["from_dlpack"] = from_dlpack
 FUNCTIONS["materialize"] = materialize

@@ -52,6 +52,13 @@ def _unsigned(x: Any, what: str) -> Any:
     raise DTypeError(f"{what}={x!r}: expected an integer from 0 to 2**64 - 1")
 
 
+def _shape(shape: Any, size: Any, what: str) -> Any:
+    """Return the shape, which NumPy calls size."""
+    if shape is not None and size is not None:
+        raise TypeError(f"{what}: shape= and size= are one thing; give one of them")
+    return size if shape is None else shape
+
+
 class _Draw:
     """One draw: the places of its elements, and the words there.
 
@@ -114,7 +121,7 @@ def _float(dtype: Any, what: str) -> np.dtype[Any]:
 
 def uniform(
     low: Any = 0.0, high: Any = 1.0, shape: Any = None, dtype: Any = np.float64, *, seed: Any,
-    offset: Any = 0, device: Any = None,
+    offset: Any = 0, device: Any = None, size: Any = None,
 ) -> Array:  # fmt: skip
     """Return numbers that are equally likely everywhere in [low, high).
 
@@ -133,6 +140,8 @@ def uniform(
         Which of the 2**64 independent streams of the seed.
     device : str, optional
         `cpu`, `cuda:0`, ...; by default that of what the result is combined with.
+    size : int or tuple of int, optional
+        NumPy's name of `shape`.
 
     Raises
     ------
@@ -150,7 +159,7 @@ def uniform(
     array([0.39904642, 0.88052016, 0.73571277], dtype=float32)
     """
     kind = _float(dtype, "uniform")
-    draw = _Draw("uniform", shape, (low, high), seed, offset, device)
+    draw = _Draw("uniform", _shape(shape, size, "uniform"), (low, high), seed, offset, device)
     u: Array = draw.unit(kind)
     if _known(low) and _known(high) and (low, high) == (0, 1):
         return u
@@ -161,7 +170,7 @@ def uniform(
 
 def normal(
     loc: Any = 0.0, scale: Any = 1.0, shape: Any = None, dtype: Any = np.float64, *, seed: Any,
-    offset: Any = 0, device: Any = None,
+    offset: Any = 0, device: Any = None, size: Any = None,
 ) -> Array:  # fmt: skip
     """Return normally distributed numbers.
 
@@ -176,7 +185,7 @@ def normal(
         The mean.
     scale : float or array
         The standard deviation, not negative.
-    shape, dtype, seed, offset, device
+    shape, dtype, seed, offset, device, size
         See `uniform`.
 
     Raises
@@ -194,7 +203,7 @@ def normal(
     kind = _float(dtype, "normal")
     if _known(scale) and not scale >= 0:
         raise RangeError(f"normal: scale={scale}; a standard deviation is not negative")
-    draw = _Draw("normal", shape, (loc, scale), seed, offset, device)
+    draw = _Draw("normal", _shape(shape, size, "normal"), (loc, scale), seed, offset, device)
     if kind == np.float64:
         u = (draw.words("random_pair", 2, 1) >> 11).astype(kind) * 2.0**-53 + 2.0**-54
         v = (draw.words("random_pair", 2) >> 11).astype(kind) * 2.0**-53
@@ -212,7 +221,7 @@ def normal(
 
 def integers(
     low: Any, high: Any = None, shape: Any = None, dtype: Any = np.int64, endpoint: bool = False,
-    *, seed: Any, offset: Any = 0, device: Any = None,
+    *, seed: Any, offset: Any = 0, device: Any = None, size: Any = None,
 ) -> Array:  # fmt: skip
     """Return integers that are equally likely in [low, high), or in [low, high] with `endpoint`.
 
@@ -231,7 +240,7 @@ def integers(
         An integer dtype.
     endpoint : bool
         Whether the upper bound is one of them.
-    seed, offset, device
+    seed, offset, device, size
         See `uniform`.
 
     Raises
@@ -252,7 +261,7 @@ def integers(
         raise DTypeError(f"integers: dtype={kind.name} is no integer")
     if high is None:
         low, high = 0, low
-    draw = _Draw("integers", shape, (low, high), seed, offset, device)
+    draw = _Draw("integers", _shape(shape, size, "integers"), (low, high), seed, offset, device)
     bounds = [_integer(x, "integers") for x in (low, high)]
     if all(type(x) is int for x in bounds):
         start, stop = bounds[0], bounds[1] + bool(endpoint)
@@ -294,15 +303,16 @@ def _word(x: Any) -> Any:
 
 
 def bernoulli(
-    p: Any = 0.5, shape: Any = None, *, seed: Any, offset: Any = 0, device: Any = None
-) -> Array:
+    p: Any = 0.5, shape: Any = None, *, seed: Any, offset: Any = 0, device: Any = None,
+    size: Any = None,
+) -> Array:  # fmt: skip
     """Return booleans that are true with probability `p`.
 
     Parameters
     ----------
     p : float or array
         From 0 to 1, kept to 2**-24. Never true for 0, always for 1.
-    shape, seed, offset, device
+    shape, seed, offset, device, size
         See `uniform`.
 
     Raises
@@ -320,7 +330,7 @@ def bernoulli(
     """
     if _known(p) and not 0 <= p <= 1:
         raise RangeError(f"bernoulli: p={p} is no probability")
-    draw = _Draw("bernoulli", shape, (p,), seed, offset, device)
+    draw = _Draw("bernoulli", _shape(shape, size, "bernoulli"), (p,), seed, offset, device)
     kind = np.dtype(np.float32)
     made: Array = draw.unit(kind) < draw.parameter(p, kind)
     return made
@@ -378,23 +388,27 @@ class Generator:
         return made
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, shape: Any = None,
-                dtype: Any = np.float64, *, device: Any = None) -> Array:  # fmt: skip
+                dtype: Any = np.float64, *, device: Any = None,
+               size: Any = None) -> Array:  # fmt: skip
         """Return `itf.random.uniform` of the next stream."""
-        return self._draw(uniform, low, high, shape, dtype, device=device)
+        return self._draw(uniform, low, high, shape, dtype, device=device, size=size)
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, shape: Any = None,
-               dtype: Any = np.float64, *, device: Any = None) -> Array:  # fmt: skip
+               dtype: Any = np.float64, *, device: Any = None,
+               size: Any = None) -> Array:  # fmt: skip
         """Return `itf.random.normal` of the next stream."""
-        return self._draw(normal, loc, scale, shape, dtype, device=device)
+        return self._draw(normal, loc, scale, shape, dtype, device=device, size=size)
 
     def integers(self, low: Any, high: Any = None, shape: Any = None, dtype: Any = np.int64,
-                 endpoint: bool = False, *, device: Any = None) -> Array:  # fmt: skip
+                 endpoint: bool = False, *, device: Any = None,
+                 size: Any = None) -> Array:  # fmt: skip
         """Return `itf.random.integers` of the next stream."""
-        return self._draw(integers, low, high, shape, dtype, endpoint, device=device)
+        return self._draw(integers, low, high, shape, dtype, endpoint, device=device, size=size)
 
-    def bernoulli(self, p: Any = 0.5, shape: Any = None, *, device: Any = None) -> Array:
+    def bernoulli(self, p: Any = 0.5, shape: Any = None, *, device: Any = None,
+                  size: Any = None) -> Array:  # fmt: skip
         """Return `itf.random.bernoulli` of the next stream."""
-        return self._draw(bernoulli, p, shape, device=device)
+        return self._draw(bernoulli, p, shape, device=device, size=size)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from itfuse.errors import BoundsError
+from itfuse.errors import BoundsError, RangeError
 
 Array = np.ndarray[Any, Any]
 
@@ -101,18 +101,20 @@ class ComplexProduct(ComplexMultiply):
         return out
 
 
-def fmax(a: Array, b: Array, out: Array) -> Array:
+def fmax(a: Array, b: Array, out: Array | None = None) -> Array:
     """NumPy's `fmax`, whose sign of zero depends on the memory layout; here it is `maximum`'s."""
-    return _without_nan(np.maximum(a, b, out=out), a, b)
+    return _without_nan(np.maximum, a, b, out)
 
 
-def fmin(a: Array, b: Array, out: Array) -> Array:
+def fmin(a: Array, b: Array, out: Array | None = None) -> Array:
     """NumPy's `fmin`, with the zero that `minimum` takes."""
-    return _without_nan(np.minimum(a, b, out=out), a, b)
+    return _without_nan(np.minimum, a, b, out)
 
 
-def _without_nan(out: Array, a: Array, b: Array) -> Array:
-    """Replace NaN by the other operand."""
+def _without_nan(extreme: np.ufunc, a: Array, b: Array, out: Array | None) -> Array:
+    """Return the extreme, NaN replaced by the other operand."""
+    out = np.empty(np.broadcast(a, b).shape, np.asarray(a).dtype) if out is None else out
+    extreme(a, b, out=out)
     nan = np.isnan(out)
     if nan.any():
         np.copyto(out, np.where(np.isnan(b), a, b), where=nan)
@@ -130,6 +132,22 @@ def complex_log1p(z: Array, out: Array) -> Array:
     x, y = z.real[small], z.imag[small]
     out.real[small] = np.log1p(x * (2 + x) + y * y) / 2
     return out
+
+
+def power(x: Array, y: Array, out: Array) -> Array:
+    """Write `x ** y`.
+
+    Raises
+    ------
+    RangeError
+        For an integer to a negative integer.
+    """
+    try:
+        return np.power(x, y, out=out)  # type: ignore[no-any-return]
+    except ValueError as why:
+        raise RangeError(
+            f"{str(why)[:1].lower()}{str(why)[1:].rstrip('.')}; make one a float"
+        ) from None
 
 
 def complex_square(x: Array, out: Array) -> Array:
@@ -293,16 +311,35 @@ def argmin(a: Fields, b: Fields) -> Fields:
 
 
 def merge_moments(a: Fields, b: Fields) -> Fields:
-    """Merge (mean, count, squared deviations) of two parts (Chan, Golub and LeVeque, 1979)."""
-    (mean, count, squares), (other, many, its) = a, b
+    """Merge (base, rest, count, squared deviations) of two parts; the mean is base + rest.
+
+    Chan, Golub and LeVeque (1979). `base` is an element of the part, or its rounded mean where it
+    was merged with more than two: one float of a mean far from zero would be off by more than the
+    spread allows.
+    """
+    (base, rest, count, squares), (other, its_rest, many, its) = a, b
     total = count + many
-    share = many / total
-    apart = other - mean
-    both = mean + apart * share
-    summed = (squares + its) + (apart * apart) * (count * share)
-    first, keep = count == 0, many == 0
+    share, first = many / total, count == 0
+    start = np.where(first, other, base)
+    apart = other - start
+    one = many == 1
+    if np.all(one):  # elements: all that is not selected away below
+        apart -= rest
+        moved = apart * share
+        mean = rest + moved
+        return start, mean, total, squares + (apart - moved) * apart
+    apart -= rest - its_rest
+    moved = apart * share
+    mean = rest + moved
+    summed = (squares + its) + np.where(one, apart - moved, moved * count) * apart
+    whole = start + mean
+    low = mean - (whole - start)
+    again, keep = (many > 2) & ~first, many == 0
+    if np.all(again):
+        return whole, low, total, summed
     return (
-        np.where(keep, mean, np.where(first, other, both)),
+        np.where(again, whole, start),
+        np.where(keep, rest, np.where(again, low, mean)),
         total,
-        np.where(keep, squares, np.where(first, its, summed)),
+        np.where(keep, squares, summed),
     )

@@ -7,8 +7,9 @@ from typing import Any
 from itfuse import dtypes, expr, wording
 from itfuse.array import Array, asarray
 from itfuse.custom import operator
-from itfuse.errors import DTypeError, ShapeError
+from itfuse.errors import ShapeError
 from itfuse.functions import FUNCTIONS as F
+from itfuse.functions import without_out
 from itfuse.ops import OPS, SCAN
 from itfuse.rows.op import REDUCTION, Op
 from itfuse.terminals import terminal
@@ -33,7 +34,7 @@ def scan(
     ----------
     x : array
         An expression of at least one axis.
-    op : str, or CppFunction, numpy.ufunc or function of itfuse
+    op : str, or CppFunction, numpy.ufunc, function of itfuse or Python function
         A reduction: `sum`, `prod`, `min`, `max`, `any` or `all`; or an associative operator of two
         numbers, as `itf.reduce` takes it. It need not be commutative: the earlier element is the
         first operand.
@@ -78,14 +79,20 @@ def scan(
     1
     """
     x = asarray(x)
+    _one_axis(x, axis, Lazily(lambda: f"scan({wording.text(x._node)}, ...)"))
     if not isinstance(op, str):
         row, wanted = operator(x, op, identity, "scan")
-        return _scan(x, row, axis, "scan", wanted, exclusive, reverse)
+        return scan_by(x, row, axis, "scan", wanted, exclusive, reverse)
+    if op not in OPS or OPS[op].kind != REDUCTION:
+        raise ShapeError(
+            f"scan({wording.text(x._node)}, {op!r}): that is no reduction; sum, prod, min, max, "
+            "any and all are"
+        )
     label = _NAMES.get(op, f"scan_{op}")
-    return _scan(x, op, axis, label, dtype, exclusive, reverse)
+    return scan_by(x, op, axis, label, dtype, exclusive, reverse)
 
 
-def _scan(  # noqa: PLR0917 - what makes a scan
+def scan_by(  # noqa: PLR0917 - what makes a scan
     x: Array,
     op: str | Op,
     axis: int,
@@ -94,15 +101,11 @@ def _scan(  # noqa: PLR0917 - what makes a scan
     exclusive: bool = False,
     reverse: bool = False,
 ) -> Array:
+    """Scan by the name of a reduction, or by a row; `label` is what the user called."""
     what = Lazily(lambda: f"{label}({wording.text(x._node)})")
     row = OPS.get(op) if isinstance(op, str) else op
-    if row is None or row.kind != REDUCTION:
-        raise ShapeError(f"{what}: op={op!r} is no reduction; sum, prod, min, max, any and all are")
-    if x.ndim == 0:
-        raise ShapeError(f"{what}: the operand has no axis; .ravel() it")
-    (at,) = expr.normalize_axes(axis, x.ndim, lambda: str(what))
-    if x.dtype.kind == "c" and op in ("min", "max"):
-        raise DTypeError(f"{what}: complex numbers have no running {op}")
+    assert row is not None
+    at = _one_axis(x, axis, what)
     wanted = None if dtype is None else dtypes.as_dtype(dtype, str(what))
     reduced = expr.reduction(row, x._node, wanted, of_nothing=True)
     values = x._of(reduced.srcs[0])
@@ -119,8 +122,25 @@ def _scan(  # noqa: PLR0917 - what makes a scan
     )  # fmt: skip
 
 
+def _one_axis(x: Array, axis: Any, what: object) -> int:
+    if axis is None or isinstance(axis, (tuple, list)):
+        raise TypeError(
+            f"{what}: axis={axis!r}; a scan runs along one axis: give an integer, or .ravel() the "
+            "operand first"
+        )
+    if x.ndim == 0:
+        raise ShapeError(f"{what}: the operand has no axis; .ravel() it")
+    return expr.normalize_axes(axis, x.ndim, lambda: str(what))[0]
+
+
+def _with_axis(x: Array) -> Array:
+    """Return a 0-d operand with one axis, as NumPy's running sums take it."""
+    return x if x.ndim else F["reshape"](x, 1)  # type: ignore[no-any-return]
+
+
 def _along(x: Array, axis: Any, name: str) -> tuple[Array, int]:
     """Return what the axis of the Array API names: it may be left out of one axis only."""
+    x = _with_axis(x)
     if axis is None:
         if x.ndim != 1:
             raise ShapeError(
@@ -136,10 +156,10 @@ def _cumulative(op: str, name: str) -> Any:
     ) -> Array:
         x, along = _along(asarray(x), axis, name)
         if not include_initial:
-            return _scan(x, op, along, name, dtype)
-        (at,) = expr.normalize_axes(along, x.ndim, lambda: name)
+            return scan_by(x, op, along, name, dtype)
+        at = _one_axis(x, along, Lazily(lambda: f"{name}({wording.text(x._node)})"))
         behind = F["zeros"]((*x.shape[:at], 1, *x.shape[at + 1 :]), dtype=x.dtype)
-        return _scan(F["concat"]([x, behind], at), op, at, name, dtype, exclusive=True)
+        return scan_by(F["concat"]([x, behind], at), op, at, name, dtype, exclusive=True)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""Return the running {op} along an axis, as in the Array API.
@@ -165,7 +185,7 @@ def _cumulative(op: str, name: str) -> Any:
     >>> itf.{name}(itf.asarray([2, 3, 4]), include_initial=True).compute().tolist()
     {[0, 2, 5, 9] if op == "sum" else [1, 2, 6, 24]}
     """
-    return function
+    return without_out(function)
 
 
 def _flat(op: str, name: str) -> Any:
@@ -173,7 +193,7 @@ def _flat(op: str, name: str) -> Any:
         x = asarray(a)
         if axis is None:
             x, axis = (x if x.ndim == 1 else F["ravel"](x)), 0
-        return _scan(x, op, axis, name, dtype)
+        return scan_by(_with_axis(x), op, axis, name, dtype)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""Return the running {op}, of the flattened operand without `axis`.
@@ -186,13 +206,13 @@ def _flat(op: str, name: str) -> Any:
     >>> itf.{name}(itf.asarray([[1, 2], [3, 4]])).compute().tolist()
     {[1, 3, 6, 10] if op == "sum" else [1, 2, 6, 24]}
     """
-    return function
+    return without_out(function)
 
 
 def _extreme(op: str, name: str) -> Any:
     def function(x: Any, axis: int | None = None) -> Array:
         x, along = _along(asarray(x), axis, name)
-        return _scan(x, op, along, name)
+        return scan_by(x, op, along, name)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""Return the {op} of each element and all before it along an axis.
@@ -229,7 +249,7 @@ def _nan_to(neutral: int, op: str) -> Any:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Return the running {op}, NaN counted as {neutral}; see `cum{op}`."
-    return function
+    return without_out(function)
 
 
 F["nancumsum"], F["nancumprod"] = _nan_to(0, "sum"), _nan_to(1, "prod")

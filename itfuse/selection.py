@@ -8,9 +8,10 @@ import numpy as np
 
 from itfuse import engines, expr, indexing, wording
 from itfuse.array import Array, asarray, place_of, spec
-from itfuse.errors import BoundsError, ShapeError, Unsupported
+from itfuse.containers import no_expressions
+from itfuse.errors import BoundsError, DTypeError, ShapeError, Unsupported
 from itfuse.expr import Shape
-from itfuse.functions import FUNCTIONS
+from itfuse.functions import FUNCTIONS, without_out
 from itfuse.indexing import axis_of, trailing, view
 from itfuse.ops import IOTA
 from itfuse.plan.index import along
@@ -22,6 +23,7 @@ _INT64 = np.dtype(np.int64)
 
 def _lifted(obj: Any, like: Array) -> Array:
     """Return a condition as an expression; lists go to the device of `like`."""
+    no_expressions(obj, "asarray")
     if isinstance(obj, (list, tuple, range, bool, int, float, np.generic)):
         array = np.asarray(obj)
         if like._device == "none":
@@ -39,6 +41,7 @@ def _index(shape: Shape, axis: int, device: str) -> Any:
     return Array(node, {}, device)
 
 
+@without_out
 def compress(condition: Any, a: Any, axis: int | None = None) -> Selected:
     """Return the slices of `a` along an axis where a condition holds.
 
@@ -61,7 +64,8 @@ def compress(condition: Any, a: Any, axis: int | None = None) -> Selected:
     ShapeError
         If the condition has not one axis.
     BoundsError
-        When it is computed, if the condition is longer than the axis and holds behind its end.
+        If the condition is longer than the axis and holds behind its end: at once for a list, when
+        it is computed for an array, whose elements are read then.
 
     Examples
     --------
@@ -77,12 +81,16 @@ def compress(condition: Any, a: Any, axis: int | None = None) -> Selected:
     if flag.ndim != 1:
         raise ShapeError(f"{what}: the condition must have one axis, not shape {flag.shape}")
     shown = f", axis={axis}" if axis is not None else ""
-    if axis is None:
+    if axis is None or (x.ndim == 0 and axis in (0, -1)):  # as in NumPy
         x, axis = FUNCTIONS["ravel"](x), 0
     axis = axis_of(axis, x.ndim, what)
     size, given = x.shape[axis], flag.shape[0]
     checks: list[Array] = []
     if given > size:
+        if isinstance(condition, (list, tuple)) and any(condition[size:]):
+            raise BoundsError(
+                f"{what}: the condition is longer than the axis and holds beyond its end"
+            )
         checks.append(FUNCTIONS["any"](flag[size:]))
         flag = flag[:size]
     elif given < size:
@@ -105,7 +113,7 @@ def extract(condition: Any, arr: Any) -> Selected:
     array([ 4, 16])
     """
     x = asarray(arr)
-    return compress(FUNCTIONS["ravel"](_lifted(condition, x)), x)
+    return compress(FUNCTIONS["ravel"](_lifted(condition, x)), x)  # type: ignore[no-any-return]
 
 
 def nonzero(x: Any) -> tuple[Selected, ...]:
@@ -245,23 +253,111 @@ def unique_consecutive(x: Any, *, equal_nan: bool = True) -> Selected:
     array([1, 2, 5])
     """
     x = FUNCTIONS["ravel"](asarray(x))
+    flag = run_starts(x, equal_nan)
+    return select([flag], [x], x.shape, "unique_consecutive({1})")[0]
+
+
+def run_starts(x: Array, equal_nan: bool) -> Array:
+    """Return which elements of one axis differ from the one before."""
     index = _index(x.shape, 0, x._device)
     if x.size == 0:
-        return select([index != 0], [x], x.shape, "unique_consecutive({1})")[0]
+        return index != 0  # type: ignore[no-any-return]
     before = view(x, x.shape, [0], "{0}[{1}]", FUNCTIONS["maximum"](index - 1, 0))
-    differs = x != before
+    differs: Any = x != before
     if equal_nan and x.dtype.kind in "fcV":
         isnan = FUNCTIONS["isnan"]
         differs = differs & ~(isnan(x) & isnan(before))
-    return select([(index == 0) | differs], [x], x.shape, "unique_consecutive({1})")[0]
+    return (index == 0) | differs  # type: ignore[no-any-return]
+
+
+# ---- choices ---------------------------------------------------------------------------------
+_choose = FUNCTIONS["where"]
+_NOTHING = object()
+
+
+def where(condition: Any, x: Any = _NOTHING, y: Any = _NOTHING, /) -> Any:
+    """Return `x` where a condition holds, else `y`; of a condition alone its `nonzero`.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> a = itf.asarray([3, -1, 2])
+    >>> itf.where(a > 0, a, 0).compute()
+    array([3, 0, 2])
+    >>> [places.tolist() for places in itf.where(a > 0)]
+    [[0, 2]]
+    """
+    if y is not _NOTHING:
+        return _choose(condition, x, y)
+    if x is not _NOTHING:
+        raise TypeError("where: give both or neither of x and y")
+    return nonzero(condition)
+
+
+def choose_first(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
+    """Return, for each element, the choice of the first condition that holds; NumPy's `select`.
+
+    Parameters
+    ----------
+    condlist : sequence of array
+        Conditions, of bool.
+    choicelist : sequence of array
+        As many choices.
+    default : scalar or array
+        Where no condition holds.
+
+    Returns
+    -------
+    Array
+        In NumPy's common dtype of the choices and the default; fused like any operation.
+
+    Raises
+    ------
+    ShapeError
+        If there are no conditions, or not as many choices.
+    DTypeError
+        If a condition is not of bool.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> x = itf.asarray([1, 5, 9])
+    >>> itf.select([x < 3, x < 8], [x, x * 10], -1).compute()
+    array([ 1, 50, -1])
+    """
+    if not len(condlist) or len(condlist) != len(choicelist):
+        raise ShapeError(
+            f"select: {len(condlist)} conditions and {len(choicelist)} choices; give as many of "
+            "each, and at least one"
+        )
+    flags = [asarray(one) for one in condlist]
+    numbers = (bool, int, float, complex, np.generic)
+    choices = [x if isinstance(x, numbers) else asarray(x) for x in (*choicelist, default)]
+    for one in flags:
+        if one.dtype.kind != "b":
+            raise DTypeError(f"select: the condition {wording.text(one._node)} is {one.dtype}, "
+                             "not bool")  # fmt: skip
+    dtype = np.result_type(*(x.dtype if isinstance(x, Array) else x for x in choices))
+    those: list[Any] = [
+        x.astype(dtype) if isinstance(x, Array) else np.asarray(x).astype(dtype)[()]
+        for x in choices
+    ]
+    found = those.pop()
+    for flag, choice in zip(reversed(flags), reversed(those), strict=True):
+        found = _choose(flag, choice, found)
+    return found  # type: ignore[no-any-return]
+
+
+choose_first.__name__ = choose_first.__qualname__ = "select"
 
 
 # ---- indexing by masks -----------------------------------------------------------------------
 def _is_mask(item: Any) -> bool:
     if isinstance(item, (list, tuple)):
         return np.asarray(item).dtype.kind == "b"
-    dtype = getattr(item, "dtype", None)
-    return isinstance(item, bool) or (dtype is not None and getattr(dtype, "kind", "") == "b")
+    if indexing.is_flag(item):
+        return False
+    return getattr(getattr(item, "dtype", None), "kind", "") == "b"
 
 
 def _fits(x: Array, mask: Array, at: int, what: object) -> None:
@@ -341,14 +437,16 @@ def getitem(x: Array, key: Any) -> Array:
 
 _PUBLIC = (
     compress, extract, nonzero, flatnonzero, argwhere, three_way_partition, unique_consecutive,
+    where, choose_first,
 )  # fmt: skip
 FUNCTIONS.update({one.__name__: one for one in _PUBLIC})
 setattr(Array, "__getitem__", getitem)  # noqa: B010 - installed, as in functions.py
 
 
+@without_out
 def _compress(x: Array, condition: Any, axis: int | None = None) -> Selected:
     """Return `itf.compress(condition, x, axis)`."""
-    return compress(condition, x, axis)
+    return compress(condition, x, axis)  # type: ignore[no-any-return]
 
 
 setattr(Array, "compress", _compress)  # noqa: B010

@@ -68,7 +68,7 @@ def shortest(  # noqa: PLR0912  # each reason why there is none
         return None
     if not flat:
         call = _nested(call, flatten, tuple(trees))
-    if record.guards:
+    if record.guard is not None:
         call = _guarded(call, record)
     if record.tree != (pytree.LEAF if count == 1 else (tuple, None, (pytree.LEAF,) * count)):
         call = _rebuilt(call, record, count == 1)
@@ -88,13 +88,11 @@ def _nested(call: Call, flatten: Callable[[tuple[Any, ...]], Any], trees: Any) -
 
 
 def _guarded(call: Call, record: Record) -> Call:
-    guards = record.guards
+    current = record.guard
+    assert current is not None
 
     def guarded(args: tuple[Any, ...], out: Any) -> Any:
-        for find, was in guards:
-            if find() is not was:
-                return MISS
-        return call(args, out)
+        return call(args, out) if current() else MISS
 
     return guarded
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from itfuse import pytree
-from itfuse.trace import Same, is_leaf
+from itfuse.trace import CONSTANTS, Same, is_leaf
 
 Trees = tuple[pytree.Tree, ...]
 """The structure of each parameter's value."""
@@ -51,6 +51,11 @@ class Signature:
     ) -> None:
         self._function = function
         self._watch = watch
+        if isinstance(function, np.ufunc) or type(function) is type(len):
+            raise TypeError(
+                f"itf.fuse({function.__name__}): {function!r} is not written in Python, so that "
+                f"it cannot be traced; fuse a function that calls it, or itfuse's own function"
+            )
         self._of = inspect.signature(function)
         self._parameters = list(self._of.parameters.values())
         self.names = [one.name for one in self._parameters]
@@ -106,7 +111,15 @@ class Signature:
                 trees.append(pytree.flatten(x, is_leaf, leaves))
             except TypeError:
                 raise self._no_argument(at, x) from None
-            self._check(at, trees[-1])
+            except RecursionError:
+                if is_leaf(x):  # of the function, which calls itself
+                    raise
+                raise TypeError(
+                    f"{self.label}: {self.names[at]} holds itself, or is nested too deeply; "
+                    "pass what it holds in a list"
+                ) from None
+            if trees[-1] is not pytree.LEAF:
+                self._check(at, trees[-1])
         return leaves, tuple(trees)
 
     def _tree(self, at: int, x: Any) -> pytree.Tree:
@@ -125,7 +138,7 @@ class Signature:
 
     def _check(self, at: int, tree: pytree.Tree) -> None:
         if tree[0] == "constant":
-            if not (tree[2] is None or isinstance(tree[2], (str, bytes, type, np.dtype))):
+            if not (tree[2] is None or isinstance(tree[2], CONSTANTS)):
                 raise self._no_argument(at, tree[2])
         elif tree != pytree.LEAF:
             for child in tree[2]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 
-from itfuse import dtypes, engines
+from itfuse import dtypes, engines, wording
 from itfuse.array import Array
+from itfuse.errors import Unsupported
 from itfuse.functions import FUNCTIONS
 
 VERSION = "2024.12"
@@ -22,15 +24,58 @@ def _kind(x: Any) -> Any:
     return x.dtype if isinstance(x, Array) else x
 
 
-def can_cast(from_: Any, to: Any, /) -> bool:
-    """Return whether promotion rules allow a cast; an array stands for its dtype.
+def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
+    """Return whether a rule (NumPy's `casting`) allows a cast; an array stands for its dtype.
 
     Examples
     --------
     >>> can_cast("int32", "float64")
     True
     """
-    return bool(np.can_cast(_kind(from_), to))
+    return bool(
+        np.can_cast(dtypes.numpy_dtype(_kind(from_)), dtypes.numpy_dtype(_kind(to)), casting)
+    )
+
+
+def promote_types(type1: Any, type2: Any, /) -> np.dtype[Any]:
+    """Return the smallest dtype that both convert to safely: NumPy's.
+
+    Examples
+    --------
+    >>> promote_types("int8", "uint8")
+    dtype('int16')
+    """
+    return np.promote_types(dtypes.numpy_dtype(type1), dtypes.numpy_dtype(type2))
+
+
+def _no_product(name: str, takes: inspect.Signature) -> Any:
+    """Return the function of a matrix product's name, which says what to do instead."""
+
+    def product(*operands: Any, **options: Any) -> Any:
+        shown = ", ".join(
+            wording.text(x._node) if isinstance(x, Array) else "..." for x in operands
+        )
+        raise Unsupported(
+            f"{name}({shown}): itfuse has no matrix product, which is no fused pass; compute() "
+            f"both sides and use cupy.{name} or numpy.{name}, or itf.vecdot for products of rows"
+        )
+
+    product.__name__ = product.__qualname__ = name
+    product.__doc__ = f"Raise `Unsupported`: `{name}` is no fused pass."
+    product.__signature__ = takes  # type: ignore[attr-defined]
+    return product
+
+
+def _matmul(x1: Any, x2: Any, /) -> Any: ...
+
+
+def _tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any: ...
+
+
+PRODUCTS = {
+    "matmul": _matmul, "dot": _matmul, "inner": _matmul, "tensordot": _tensordot,
+    "einsum": lambda subscripts, /, *operands, **options: None,
+}  # fmt: skip
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
@@ -62,7 +107,14 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     >>> isdtype(np.dtype("int8"), "integral")
     True
     """
-    return bool(np.isdtype(dtypes.numpy_dtype(dtype), kind))
+    found = dtypes.numpy_dtype(dtype)
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    # NumPy does not know bfloat16: it is a real floating dtype, as float64 is.
+    shown = np.dtype(float) if dtypes.supported(found) and found.kind == "V" else found
+    named = tuple(one for one in kinds if isinstance(one, str))
+    return bool(np.isdtype(shown, named)) or any(
+        dtypes.numpy_dtype(one) == found for one in kinds if not isinstance(one, str)
+    )
 
 
 class Info:
@@ -118,6 +170,7 @@ def _namespace(x: Array, /, *, api_version: str | None = None) -> Any:
 
 FUNCTIONS.update({
     "can_cast": can_cast, "result_type": result_type, "finfo": finfo, "iinfo": iinfo,
-    "isdtype": isdtype,
+    "isdtype": isdtype, "promote_types": promote_types,
+    **{name: _no_product(name, inspect.signature(of)) for name, of in PRODUCTS.items()},
 })  # fmt: skip
 Array.__array_namespace__ = _namespace  # type: ignore[attr-defined]

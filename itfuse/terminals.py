@@ -13,7 +13,10 @@ import numpy as np
 
 from itfuse import engines, expr, wording
 from itfuse.array import Array, asarray, combine, compute, place_of, spec
+from itfuse.containers import no_expressions
 from itfuse.errors import DeviceError, DTypeError, TraceError
+from itfuse.functions import FUNCTIONS
+from itfuse.ops import BUFFER, INPUT
 from itfuse.plan.index import How
 from itfuse.rows.op import Op
 from itfuse.wording import Lazily
@@ -69,6 +72,7 @@ def known(what: object, *values: Array) -> list[Any]:
 
 def lifted(x: Any, beside: Array) -> Array:
     """Return an operand; numbers and lists go where `beside` is."""
+    no_expressions(x, "asarray")
     of_host = isinstance(x, (list, tuple, bool, int, float, complex, np.generic))
     return on_device(np.asarray(x), beside) if of_host else asarray(x)
 
@@ -103,3 +107,42 @@ def integers(x: Array, what: object) -> Array:
     if not np.can_cast(x.dtype, np.int64, "safe"):
         raise DTypeError(f"{what}: {x.dtype} does not cast safely to int64; .astype('int64') it")
     return x.astype(np.int64)
+
+
+def buffered(x: Any) -> Array:
+    """Return `x`, written to memory by a pass of the plan: a buffer that you ask for.
+
+    Nothing runs yet; what reads the result reads the array that this pass leaves. itfuse makes no
+    array between passes by itself, so that what needs one (`itf.diff(x.cumsum())`) raises
+    `NeedsBuffer`; with this it is two passes. It also is the way to compute once what would be
+    computed again at every place that is read.
+
+    Parameters
+    ----------
+    x : array
+        An expression.
+
+    Returns
+    -------
+    Array
+        Of the same shape and dtype.
+
+    See Also
+    --------
+    materialize : Computes at once, and returns the array as a leaf.
+
+    Examples
+    --------
+    >>> import itfuse as itf
+    >>> x = itf.asarray([3, 1, 2])
+    >>> plan = itf.plan(itf.buffered(x.cumsum())[1:] * 2)
+    >>> plan.passes, plan.bytes_temporary
+    (2, 24)
+    """
+    lazy = asarray(x)
+    if lazy._node.op is INPUT:
+        return lazy
+    return terminal(BUFFER, [], [lazy], lazy.shape, lazy.dtype, lazy.shape, "{0}")
+
+
+FUNCTIONS["buffered"] = buffered

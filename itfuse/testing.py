@@ -210,7 +210,7 @@ def _reduced(node: Node, operands: list[Any]) -> NumpyArray:
     if node.op.name in ("argmax", "argmin"):
         return np.asarray(getattr(np, node.op.name)(x, axis=-1))
     if node.op.name == "squared_deviations":
-        count = by_rows(operands[1])
+        count = by_rows(operands[2])
         mean = (x * count).sum(-1, keepdims=True) / count.sum(-1, keepdims=True)
         return np.asarray((count * (x - mean) ** 2).sum(-1))
     if not x.shape[-1]:
@@ -271,7 +271,8 @@ def measured_error(op: Op, operands: list[NumpyArray], got: NumpyArray) -> float
     """
     name = operands[0].dtype.name
     wide = np.dtype(WIDER[name])
-    if not isinstance(op.numpy, np.ufunc) and wide.itemsize > 8:
+    numpys = isinstance(op.numpy, np.ufunc) or (op.asks is not None and op.asks.__name__ == op.name)
+    if not numpys and wide.itemsize > 8:
         return None
     with np.errstate(all="ignore"):
         operands = [x.astype(wide) for x in operands]

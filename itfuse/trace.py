@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,33 +14,41 @@ import numpy as np
 from itfuse import engines, expr, pytree, random, wording
 from itfuse.array import Array, asarray
 from itfuse.config import setting
-from itfuse.engines import Ready
+from itfuse.engines import Ready, wrapped
 from itfuse.errors import TraceError, Unsupported
 from itfuse.evaluate import engine_of, show
 from itfuse.expr import Memory, Node
 from itfuse.form import Deferred
 from itfuse.number import TracedNumber, as_array
 from itfuse.ops import INPUT
-from itfuse.origin import origin
+from itfuse.origin import Search, guard, held_elsewhere, holds, owner
 from itfuse.plan import cached_plan
 
-NUMBERS = {bool, int, float}
+NUMBERS = {int, float}
+"""Types of arguments whose values are no part of a signature. A bool is a flag, and part of it."""
 _CONTAINERS = {tuple, list, dict}
+CONSTANTS = (bool, str, bytes, type, np.dtype)
+"""Types of arguments that are part of a signature as they are, None beside."""
 _PROTOCOLS = ("__cuda_array_interface__", "__dlpack_device__", "__array_interface__")
 _unknown = itertools.count(1)
 
 
 class Same:
-    """Stands for an object that is itself part of the signature, by identity, not kept alive."""
+    """Stands for an object that is itself part of the signature, by identity, not kept alive.
 
-    __slots__ = ("get", "number")
+    `weak` is whether it can be referred to weakly: a trace for another one serves no later call.
+    """
+
+    __slots__ = ("get", "number", "weak")
 
     def __init__(self, obj: Any) -> None:
         self.number = id(obj)
+        self.weak = True
         try:
             self.get: Callable[[], Any] = weakref.ref(obj)
-        except TypeError:  # it cannot be referred to weakly, and so it is kept
+        except TypeError:  # it cannot be referred to weakly, and so nothing may be kept for it
             self.get = lambda: obj
+            self.weak = False
 
     def __hash__(self) -> int:
         return self.number
@@ -73,13 +83,18 @@ class Argument(Memory):
 def is_leaf(x: Any) -> bool:
     """Return whether `x` is an array or a number, not something that holds them or a constant."""
     kind = type(x)
-    if kind in NUMBERS or kind is np.ndarray:
+    if kind in NUMBERS or kind is np.ndarray or kind is TracedNumber:
         return True
-    if kind in _CONTAINERS or x is None or isinstance(x, (str, bytes, type, np.dtype, Same)):
+    if kind is Same:
         return False
-    return isinstance(x, (Array, np.generic, TracedNumber)) or any(
-        engines.offers(x, name) for name in _PROTOCOLS
-    )
+    if kind in _CONTAINERS or x is None or isinstance(x, CONSTANTS):
+        return False
+    return isinstance(x, (Array, np.generic)) or any(engines.offers(x, name) for name in _PROTOCOLS)
+
+
+def is_number(x: Any) -> bool:
+    """Return whether a leaf is a number, Python's or NumPy's."""
+    return type(x) in NUMBERS or isinstance(x, (TracedNumber, np.generic))
 
 
 def describe(leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -133,30 +148,34 @@ class Record:
         Structure of the results.
     results : list
         For each leaf of the results its place among the arrays, or (the number it is,).
-    guards : list of (callable, object)
-        For arrays that the function closes over: what finds one now, and what it was.
+    guard : callable, optional
+        Returns whether what the function closes over still lies where it did.
+    kept : bool
+        Whether it serves later calls: not if nobody could tell that an array was replaced.
     short : callable, False or None
         The shortest way to call it; False if there is none, None if nobody has asked.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         ready: Ready | None,
         sources: list[Any],
         tree: pytree.Tree,
         results: list[Any],
-        guards: list[tuple[Callable[[], Any], Any]],
+        guard: Callable[[], bool] | None = None,
+        kept: bool = True,
     ) -> None:
         self.ready = ready
         self.sources = sources
         self.tree = tree
         self.results = results
-        self.guards = guards
+        self.guard = guard
+        self.kept = kept
         self.short: Any = None
 
     def current(self) -> bool:
         """Return whether what the function closes over is still what was traced."""
-        return all(find() is was for find, was in self.guards)
+        return self.guard is None or self.guard()
 
     def values(self, arguments: Sequence[Any]) -> list[Any] | None:
         """Return the value of every leaf, or None if a number does not fit what was traced."""
@@ -242,20 +261,41 @@ class Trace:
             for at, one in enumerate(zip(arguments, layouts, paths, strict=True))
         ])  # fmt: skip
         full = [pytree.unflatten(tree, stand_ins) for tree in trees]
-        with random.tracing(name):
-            returned = function([x.get() if isinstance(x, Same) else x for x in full])
+        before, wrapped.seen = getattr(wrapped, "seen", None), []
+        try:
+            with random.tracing(name):
+                returned = function([x.get() if isinstance(x, Same) else x for x in full])
+        finally:
+            seen, wrapped.seen = wrapped.seen, before
+        self.wrapped = [(obj, array) for obj, array in seen if is_leaf(obj) and not is_number(obj)]
         found: list[Any] = []
         try:
             self.tree = pytree.flatten(returned, is_leaf, found)
-        except TypeError:
-            raise TypeError(
-                f"{name} returns a {type(returned).__name__}; return arrays and numbers, in "
-                "tuples, lists, dicts or dataclasses"
-            ) from None
+        except (TypeError, RecursionError):
+            raise self._returns(returned) from None
+        self._check_returned(self.tree)
         self.results = [
             x if isinstance(x, (Array, TracedNumber)) or type(x) in NUMBERS else asarray(x)
             for x in found
         ]
+
+    def _returns(self, x: Any) -> TypeError:
+        return TypeError(
+            f"{self.name} returns a {type(x).__name__}; return arrays and numbers, in tuples, "
+            "lists, dicts or dataclasses"
+        )
+
+    def _check_returned(self, tree: pytree.Tree) -> None:
+        """Refuse results that would bring what stands for arrays out of the trace."""
+        if tree[0] == "constant":
+            x = tree[2]
+            if hasattr(type(x), "__next__") or hasattr(type(x), "__await__"):
+                raise self._returns(x)
+            if holds(x, lambda one: type(one) is TracedNumber or isinstance(one, Array)):
+                raise self._returns(x)
+        elif tree != pytree.LEAF:
+            for child in tree[2]:
+                self._check_returned(child)
 
     def _stand_in(self, at: int, x: Any, layout: Any, path: str) -> Any:
         if type(layout) is Layout:
@@ -278,7 +318,7 @@ class Trace:
         count = itertools.count()
         results = [next(count) if isinstance(x, Array) else (x,) for x in self.results]
         if not arrays:
-            return Record(None, [], self.tree, results, [])
+            return Record(None, [], self.tree, results)
         data: dict[Node, Any] = {}
         for one in arrays:
             data.update(one._data)
@@ -298,13 +338,51 @@ class Trace:
         sources = [self._source(leaf, data) for leaf in wanted]
         ready = engines.ready(made, wanted, runner)
         closed = [x for leaf, x in data.items() if leaf in wanted]
-        guards = [found for x in closed if (found := self._origin(x, function)) is not None]
-        return Record(ready, sources, self.tree, results, guards)
+        theirs = self._theirs(closed, data, sources)
+        missing, guard = self._guard(closed, function)
+        foreign = [x for x, other in zip(closed, theirs, strict=True)
+                   if other and id(x) in missing]  # fmt: skip
+        if foreign:
+            warnings.warn(
+                f"{self.name} uses an array of shape {tuple(foreign[0].shape)} that is not found "
+                "in its variables, nor near them: each call traces it again, because another "
+                "array in its place would not be seen; pass it as an argument",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return Record(ready, sources, self.tree, results, guard, not foreign)
 
-    def _origin(self, array: Any, function: Any) -> tuple[Callable[[], Any], Any] | None:
+    def _theirs(self, closed: list[Any], data: dict[Node, Any], sources: list[Any]) -> list[bool]:
+        """Return which arrays somebody holds besides this trace: the function has not made them.
+
+        Those of other libraries are taken for such.
+        """
+        owners = [owner(x) for x in closed]
+        lazy = [x for x in self.results if isinstance(x, Array)]
+        dicts = [*{id(one._data): one._data for one in lazy}.values(), data]
+        held = Counter(id(x) for x in (*closed, *owners, *sources))
+        held.update(id(x) for one in dicts for x in one.values())
+        for at in range(len(closed)):
+            if owners[at] is not closed[at]:  # a view of it
+                held[id(owners[at])] += 1
+        other = {id(array) for _, array in self.wrapped}
+        return [
+            id(closed[at]) in other
+            or held_elsewhere(closed[at], held[id(closed[at])])
+            or held_elsewhere(owners[at], held[id(owners[at])])
+            for at in range(len(closed))
+        ]
+
+    def _guard(
+        self, closed: list[Any], function: Any
+    ) -> tuple[set[int], Callable[[], bool] | None]:
+        """Return which arrays are found nowhere (their ids), and what guards the others."""
+        objects = {id(array): obj for obj, array in self.wrapped}
         owners = [tree[2].get for tree in self.trees
                   if tree[0] == "constant" and isinstance(tree[2], Same)]  # fmt: skip
-        return origin(array, function, owners)
+        search = Search([objects.get(id(x), x) for x in closed], function, owners)
+        missing = {id(x) for x in closed if id(owner(objects.get(id(x), x))) in search.missing}
+        return missing, guard(search)
 
     def _source(self, leaf: Node, data: dict[Node, Any]) -> Any:
         """Return what gives a leaf its value: see `Record.sources`."""

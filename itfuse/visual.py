@@ -13,10 +13,11 @@ def visualize(*arrays: Any, path: str | None = None, **options: Any) -> Picture:
 
     Parameters
     ----------
-    *arrays : Array
-        Expressions.
+    *arrays : Array, or containers of them
+        Expressions, as for `compute`.
     path : str, optional
-        Also save it there: `.svg`, `.dot`, and with Graphviz's program `.png` and `.pdf`.
+        Also save it there: `.svg`, `.dot`, and with Graphviz's program or matplotlib `.png` and
+        `.pdf`.
     **options
         As for `plan`.
 

@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
-from support.expressions import Pair, random_pair
+from support.expressions import Case, random_case
 
 import itfuse as itf
 from itfuse.testing import assert_same
@@ -26,60 +26,102 @@ BATCH = 40
 NODES = 60
 
 
-def drawn(seed: int) -> Pair:
+REFUSED = 0.03
+"""Of all expressions, those that may be refused as `Unsupported` or `NeedsBuffer`."""
+Outcome = tuple[list[str], dict[str, int]]
+"""What failed, and how many were refused, by the kind of error."""
+
+
+def drawn(seed: int) -> Case:
     """Return the expression of a seed."""
-    return random_pair(seed, 1 + seed % NODES)
+    return random_case(seed, 1 + seed % NODES)
 
 
-def on_cpu(seeds: range) -> list[str]:
+def on_cpu(seeds: range) -> Outcome:
     """Run expressions on the CPU engine."""
-    return [bad for seed in seeds
-            if (bad := _compared(seed, lambda x: x.compute(), drawn(seed)))]  # fmt: skip
+    return _all(seeds, lambda case: case.lazy.compute(out=_out(case)))
 
 
-def on_gpu(seeds: range) -> list[str]:
+def on_gpu(seeds: range) -> Outcome:
     """Run expressions on a GPU."""
     import cupy
     from test_gpu import on_gpu as moved
 
-    def run(lazy: Any) -> Any:
-        return moved(lazy, cupy).compute().get()
-
-    return [bad for seed in seeds if (bad := _compared(seed, run, drawn(seed)))]
+    return _all(seeds, lambda case: moved(case.lazy, cupy).compute().get())
 
 
-def in_cpp(seeds: range) -> list[str]:
-    """Run expressions in generated C++ on the host."""
-    from support.generated import HostEngine, plan_for
+def _out(case: Case) -> Any:
+    """Return an array with strides for some results, or None."""
+    if not case.strided or not case.value.ndim or case.value.dtype.name == "bfloat16":
+        return None
+    shape = (*case.value.shape[:-1], 2 * case.value.shape[-1])
+    return np.zeros(shape, case.value.dtype)[..., ::-2]
+
+
+def _all(seeds: range, run: Any) -> Outcome:
+    failed: list[str] = []
+    refused: dict[str, int] = {}
+    for seed in seeds:
+        _compared(seed, run, failed, refused)
+    return failed, refused
+
+
+def in_cpp(seeds: range) -> Outcome:
+    """Run expressions in generated C++ on the host; what only data size is left out."""
+    from support.generated import HostEngine
 
     plans: dict[int, Any] = {}
-    pairs: dict[int, Pair] = {}
-    failed = []
+    cases: dict[int, Case] = {}
+    failed: list[str] = []
+    refused: dict[str, int] = {}
     for seed in seeds:
-        pairs[seed] = drawn(seed)
         try:
-            plans[seed] = plan_for("tile" if seed % 3 else "cub", pairs[seed][0])
-        except (itf.NeedsBuffer, itf.Unsupported):
-            continue
+            case = drawn(seed)
+            if isinstance(case.lazy, itf.Selected):
+                continue
+            plans[seed] = _planned(case.lazy, "tile" if seed % 3 else "cub")
+            cases[seed] = case
+        except (itf.NeedsBuffer, itf.Unsupported) as why:
+            _refused(refused, why)
         except Exception:
             failed.append(f"seed {seed}: {traceback.format_exc()}")
     engine = HostEngine(plans.values())
     for seed, plan in plans.items():
-        bad = _compared(seed, lambda x, p=plan: engine.run(p, x)[0], pairs[seed])  # type: ignore[misc]
-        failed += [bad] if bad else []
-    return failed
+        _compared(seed, lambda case, p=plan: engine.run(p, case.lazy)[0], failed, refused,
+                  cases[seed])  # fmt: skip
+    return failed, refused
 
 
-def _compared(seed: int, run: Any, pair: Pair) -> str:
-    """Return what is wrong with a result, or an empty string."""
+def _planned(lazy: Any, strategy: str) -> Any:
+    """Return the plan by a strategy, or by the planner's own where a pass has not that one."""
+    from support.generated import plan_for
+
     try:
+        return plan_for(strategy, lazy)
+    except itf.Unsupported:
+        return plan_for("auto", lazy)
+
+
+def _refused(refused: dict[str, int], why: Exception) -> None:
+    name = f"{type(why).__name__}: {str(why).rpartition(': ')[2][:60]}"
+    refused[name] = refused.get(name, 0) + 1
+
+
+def _compared(
+    seed: int, run: Any, failed: list[str], refused: dict[str, int], case: Case | None = None
+) -> None:
+    """Compare a result with NumPy's; take note of what is wrong, or of a refusal."""
+    try:
+        case = case or drawn(seed)
         with np.errstate(all="ignore"):
-            assert_same(run(pair[0]), pair[1])
-    except (itf.NeedsBuffer, itf.Unsupported):
-        return ""
-    except Exception:
-        return f"seed {seed}: {traceback.format_exc()}"
-    return ""
+            assert_same(run(case), case.value, case.ulp, case.what)
+    except (itf.NeedsBuffer, itf.Unsupported) as why:
+        _refused(refused, why)
+    except Exception as why:
+        if "pass a contiguous array" in str(why):  # an out= with strides
+            _refused(refused, why)
+        else:
+            failed.append(f"seed {seed}: {traceback.format_exc()}")
 
 
 def main() -> int:
@@ -96,16 +138,26 @@ def main() -> int:
         seeds = range(options.seed, options.seed + options.count)
         tasks = [seeds[at : at + BATCH] for at in range(0, len(seeds), BATCH)]
         began, done = time.monotonic(), 0
+        refused: dict[str, int] = {}
         jobs = 1 if name == "gpu" else options.jobs
         with ProcessPoolExecutor(jobs) as pool:
-            for task, failed in zip(tasks, pool.map(run[name], tasks), strict=True):
+            for task, (failed, others) in zip(tasks, pool.map(run[name], tasks), strict=True):
                 done += len(task)
+                for why, count in others.items():
+                    refused[why] = refused.get(why, 0) + count
                 bad += len(failed)
                 print(*failed, sep="\n", end="\n" if failed else "", flush=True)
                 if done % (100 * BATCH) == 0 or done == len(seeds):
                     rate = done / (time.monotonic() - began)
                     print(f"{name}: {done:,} of {len(seeds):,}, {bad} failed, {rate:,.0f}/s",
                           flush=True)  # fmt: skip
+        total = sum(refused.values())
+        print(f"{name}: {total:,} of {done:,} refused ({total / done:.2%})")
+        for why, count in sorted(refused.items(), key=lambda one: -one[1])[:10]:
+            print(f"  {count:,} {why}")
+        if total > REFUSED * done:
+            print(f"{name}: more than {REFUSED:.0%} were refused: they prove nothing")
+            bad += 1
     return min(bad, 100)
 
 

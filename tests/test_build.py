@@ -27,6 +27,11 @@ ROOT = Path(itf.__file__).parents[1]
 SIGNATURE = "f4[rows, n], f4[n], float"
 
 
+def arguments(signature: str) -> list[Any]:
+    """Return what the first call of a signature is given by position."""
+    return ahead.calls(signature)[0][0]
+
+
 @pytest.fixture(autouse=True)
 def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(disk, "_attached", {})
@@ -59,7 +64,7 @@ def compilations(arch: str, signature: str = "f4[9, 40], f4[40], float") -> int:
     before = compiler.Count.compilations
     BUILT.clear()
     with itf.config(arch=arch):
-        itf.compute(*scaled(*ahead.arguments(signature)), engine="null")
+        itf.compute(*scaled(*arguments(signature)), engine="null")
     return compiler.Count.compilations - before
 
 
@@ -104,7 +109,7 @@ def test_what_is_built_already_is_in_the_file_too(file: Path) -> None:
     nvrtc.require()
     sizes = []
     for _ in range(2):  # the second time everything is in the process
-        itf.compute(*scaled(*ahead.arguments(SIGNATURE)), engine="null")
+        itf.compute(*scaled(*arguments(SIGNATURE)), engine="null")
         sizes.append(ahead.build(scaled, [SIGNATURE], ["90"], file))
     assert sizes == [4, 4]
 
@@ -163,7 +168,7 @@ with itf.config(strategy="cub"):
     assert itf.load(path) == 4
     assert all(code.startswith(b"CCCLPYS1") for code in disk._attached.values())
     with itf.config(arch="90", cache_dir="off"):
-        for stage in itf.plan(*f(*ahead.arguments("f4[3, n], f4[3, n]"))).stages:
+        for stage in itf.plan(*f(*ahead.calls("f4[3, n], f4[3, n]")[0][0])).stages:
             engines.engine_for("none").build_for_gpu(stage)
 print(Count.compilations)
 """
@@ -332,16 +337,77 @@ def test_a_file_that_is_not_there(file: Path) -> None:
 
 # ---- signatures ----
 def test_signatures() -> None:
-    x, y, z, s, a, b, c = ahead.arguments("f4[n, 1000], float64[m,n],i2[ ], f4, int, float,bool")
+    x, y, z, s, a, b, c = arguments("f4[n, 1000], float64[m,n],i2[ ], f4, int, float,bool")
     n, m = x.shape[0], y.shape[0]
     assert [one.dtype for one in (x, y, z)] == ["float32", "float64", "int16"]
     assert (x.shape, y.shape, z.shape) == ((n, 1000), (m, n), ())
     assert n != m
     assert min(n, m) > 1000
     assert (type(s), type(a), type(b), type(c)) == (np.float32, int, float, bool)
-    assert ahead.arguments("") == []
+    assert arguments("") == []
     with pytest.raises(itf.ShapeError):
-        itf.plan(*[sum(ahead.arguments("f4[n], f4[m]"))])
+        itf.plan(*[sum(arguments("f4[n], f4[m]"))])
+
+
+def test_signatures_are_arguments_of_a_call() -> None:
+    ((x, pair, state, two), named), = ahead.calls(
+        "f4[n,], (f4[n], int), {'a': f4[], 'b': [f8[m, 3]]}, 2, mode='a[]', flag=True, eps=float,"
+    )  # fmt: skip
+    assert x.shape == pair[0].shape == (2048,) and pair[1] == 3 and two == 2
+    assert state["a"].shape == () and state["b"][0].shape[1] == 3
+    assert named == {"mode": "a[]", "flag": True, "eps": 0.5}
+    assert ahead.calls("-1.5, None, 'f4[n]'") == [([-1.5, None, "f4[n]"], {})]
+    flags = [(a, named["b"]) for (_, a), named in ahead.calls("f4[n], bool, b=bool")]
+    assert sorted(flags) == [(False, False), (False, True), (True, False), (True, True)]
+
+
+def test_every_kind_of_argument_is_built(file: Path) -> None:
+    nvrtc.require()
+
+    @itf.fuse(static="mode")
+    def f(state: Any, flag: Any, *, mode: str, eps: Any) -> Any:
+        total = state["x"] + eps if mode == "add" else state["x"] * eps
+        return total + 1 if flag else total
+
+    signature = "{'x': f4[n]}, bool, mode='add', eps=float"
+    assert ahead.build(f, [signature], ["90"], file) == 4  # two flags, each of two alignments
+    with pytest.raises(itf.ConfigError, match=r"f cannot be called with .*'mode'"):
+        ahead.build(f, ["{'x': f4[n]}, bool, eps=float"], ["90"], file)
+
+
+def fails(x: Any) -> Any:
+    raise RuntimeError("mine")
+
+
+@pytest.mark.parametrize(("function", "signature", "message"), [
+    (itf.fuse(lambda x, y: x * y), "float, int", "give at least one array"),
+    (fails, "f4[n]", "fails failed for 'f4.n.': RuntimeError: mine"),
+    (itf.fuse(fails), "f4[n]", "fails failed for 'f4.n.': RuntimeError: mine"),
+    (lambda x: x if x.sum() > 0 else -x, "f4[n]", "null engine runs nothing"),
+    (itf.fuse(lambda x: x if x.sum() > 0 else -x), "f4[n]", r"bool\(sum\(x\) > 0"),
+])  # fmt: skip
+def test_functions_that_fail_are_told_in_a_line(
+    file: Path, function: Any, signature: str, message: str
+) -> None:
+    with pytest.raises(itf.ItfuseError, match=message) as caught:
+        ahead.build(function, [signature], ["90"], file)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("arch", ["999", "70", "sm_72"])
+def test_an_architecture_that_nvrtc_does_not_know(file: Path, arch: str) -> None:
+    nvrtc.require()
+    from itfuse.engines.cuda.compile import architectures
+
+    number = arch.removeprefix("sm_")
+    if int(number) in architectures():
+        pytest.skip("this NVRTC knows it")
+    for build in (
+        lambda: ahead.build(lambda x: x * 7.5, ["f4[n]"], [arch], file),
+        lambda: itf.fuse(lambda x: x * 7.5).build(itf.spec((9,), "f4"), arch=arch),
+    ):
+        with pytest.raises(itf.ConfigError, match=rf"does not compile for sm_{number} .*sm_90"):
+            build()
 
 
 @pytest.mark.parametrize("ranks", [*range(1, 12), 30])
@@ -349,30 +415,43 @@ def test_named_axes_are_large_and_ask_for_no_wide_index(ranks: int) -> None:
     names = [f"n{k}" for k in range(ranks)]
     for text in (f"f4[{','.join(names)}]", f"f4[100, {','.join(names)}]",
                  ", ".join(f"f4[{name}, 1]" for name in names)):  # fmt: skip
-        for array in ahead.arguments(text):
+        for array in arguments(text):
             assert min(array.shape) >= 1
             stage = itf.plan(array + 1).stages[0]
             assert not stage.wide or ranks == 30
-    assert ahead.arguments("f4[n]")[0].shape == (2048,)
+    assert arguments("f4[n]")[0].shape == (2048,)
 
 
 def test_signatures_that_are_not_understood() -> None:
     for text, message in (
         ("f4[n", "not understood"), ("f4[n] f4[n]", "not understood"), ("x9[n]", "x9"),
-        ("f4[-1]", "'-1' is no axis"), ("f4[n,]", "'' is no axis"), ("f4[2*n]", "no axis"),
-        ("O[n]", "object"), ("str", "str"),
+        ("f4[-1]", "'-1' is no axis"), ("f4[2*n]", "no axis"), ("O[n]", "object"), ("str", "str"),
+        ("f4[n], n+1", r"'n .+ 1' is neither"), ("g(f4)", "neither"), ("f4[n], *x", "neither"),
+        ("f4)(f4", "not understood"), ("{f4[n]: 1}", "neither"),
+        ("a=f4, a=f4", "each name once"), ("**{}", "each name once"),
     ):  # fmt: skip
         with pytest.raises(itf.ConfigError, match=message):
-            ahead.arguments(text)
+            arguments(text)
     assert callable(ahead.find("itfuse.testing:assert_same"))
 
 
 @pytest.mark.parametrize(("path", "message"), [
     ("os", "names no function"), (":f", "names no function"), ("os:", "names no function"),
     ("os:path", "is a module"), ("os:nothing", "os has no nothing"),
+    (".relative:f", "importing .relative failed"), ("itfuse_broken_syntax:f", "SyntaxError"),
+    ("itfuse_broken_import:f", "ValueError: mine"), ("itfuse_broken_exit:f", "SystemExit: 3"),
+    ("itfuse_broken_other:f", "importing itfuse_broken_other failed: ModuleNotFoundError"),
     ("no_such_module:f", "No module named 'no_such_module'"), ("os.nothing:f", "No module named"),
 ])  # fmt: skip
-def test_functions_that_are_none(path: str, message: str) -> None:
+def test_functions_that_are_none(
+    path: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, text in {
+        "syntax": "def f(:\n", "import": "raise ValueError('mine')\n", "other": "import no_such\n",
+        "exit": "raise SystemExit(3)\n",
+    }.items():  # fmt: skip
+        (tmp_path / f"itfuse_broken_{name}.py").write_text(text)
     with pytest.raises(itf.ConfigError, match=message):
         ahead.find(path)
 
@@ -412,10 +491,14 @@ def test_commands(tmp_path: Path) -> None:
     assert run("cache", "path") == (0, f"{cache}\n")
     assert "6, " in run("cache", "info")[1]  # x * 2 and x * a are one code
     assert run("cache", "clear") == (0, f"removed 6 entries from {cache}\n")
-    for wrong in (("nothing:double", "f4[n]"), ("mine:triple", "f4[n]"), ("mine:double", "f4[")):
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    for wrong in (
+        ("nothing:double", "f4[n]"), ("mine:triple", "f4[n]"), ("mine:double", "f4["),
+        ("mine:fused", "float, int"), (".mine:double", "f4[n]"), ("broken:f", "f4[n]"),
+    ):  # fmt: skip
         code, text = run("build", wrong[0], "--signature", wrong[1], "-o", "w.itf")
         assert code == 1
-        assert text.startswith("itfuse: ")
+        assert text.startswith("itfuse: ") and text.count("\n") == 1, text
         assert not (tmp_path / "w.itf").exists()
 
 

@@ -217,7 +217,7 @@ def test_the_least_recently_used_go_first(cache: Path) -> None:
 
 def test_litter_of_killed_processes_is_removed(cache: Path) -> None:
     compile_once(a=1)
-    litter = cache / ".0123-1-abc"
+    litter = cache / ".0123456789abcdef-17-0a1b2c3d"
     litter.touch()
     disk._written.clear()  # as in a new process
     compile_once(a=2)
@@ -226,6 +226,109 @@ def test_litter_of_killed_processes_is_removed(cache: Path) -> None:
     disk._written.clear()
     compile_once(a=3)
     assert not litter.exists()
+
+
+def test_the_litter_that_is_removed_is_what_a_kill_leaves(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(disk.os, "replace", kill)
+    with pytest.raises(Killed):
+        compile_once(a=1)
+    (litter,) = cache.iterdir()
+    assert disk._TEMPORARY.fullmatch(litter.name)
+    assert disk.clear() == 0
+    assert not list(cache.iterdir())
+
+
+@pytest.mark.parametrize("how", ["clear", "trim"])
+def test_files_of_the_user_in_the_directory_are_left_alone(cache: Path, how: str) -> None:
+    cache.mkdir(mode=0o700)
+    theirs = {".bashrc": b"", ".0123-1-abc": b"x", ".git/config": b"x", "notes.txt": b"x",
+              "0" * 64: b"an object of another store", "1" * 64: b"", "a" * 63: b"x",
+              ".0123456789abcdef-17-0a1b2c3d.txt": b"x", "2" * 64 + "/inside": b"x"}  # fmt: skip
+    for name, content in theirs.items():
+        file = cache / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+        os.utime(file, (0, 0))
+    with itf.config(cache_size=1):
+        for number in range(4):
+            compile_once(bytes(400_000), n=number)
+        assert disk.info().entries == 2  # those that are beyond the cap went
+        if how == "clear":
+            assert disk.clear() == 2
+    for name, content in theirs.items():
+        assert (cache / name).read_bytes() == content
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_in_the_place_of_an_entry_is_not_waited_for(cache: Path) -> None:
+    compile_once(a=1)
+    (file,) = cache.iterdir()
+    file.unlink()
+    os.mkfifo(file, 0o600)
+    done = python(
+        """
+        import sys
+        import itfuse as itf
+        from itfuse import disk
+        with itf.config(cache_dir=sys.argv[1], cache_size=1):
+            assert disk.load(sys.argv[2]) is None
+            assert disk.info().entries == 0 and disk.clear() == 0
+        """,
+        str(cache), file.name, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert compile_once(a=1) == (b"code", 1)
+    assert compile_once(a=1) == (b"code", 0)  # an entry is there now
+
+
+@pytest.mark.parametrize(
+    "odd", ["~nosuchuser/x", "/dev/null", "/dev/null/x", "/proc/x", "x" * 5000, "\udcff\ud800"]
+)
+def test_odd_directories_keep_nothing_and_stop_nothing(odd: str) -> None:
+    with itf.config(cache_dir=odd):
+        assert compile_once(a=1) == (b"code", 1)
+        assert compile_once(a=1) == (b"code", 1)
+        assert disk.clear() == 0
+        assert not disk.info().usable
+    with pytest.raises(itf.ConfigError, match=r"cache_dir=.* a path without NUL"):
+        itf.config(cache_dir="a\0b")
+
+
+def command(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Run `itfuse`; return its exit code, output and errors."""
+    pytest.importorskip("typer")
+    done = subprocess.run(
+        [sys.executable, "-m", "itfuse", *arguments], check=False, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_commands_of_the_cache(cache: Path) -> None:
+    place = {"ITFUSE_CACHE_DIR": str(cache)}
+    code, out, err = command("cache", "info", ITFUSE_CACHE_SIZE="abc", **place)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("itfuse: ITFUSE_CACHE_SIZE: cache_size='abc' is not valid")
+    for size in ("abc", "1"):  # which neither of these needs
+        assert command("cache", "path", ITFUSE_CACHE_SIZE=size, **place) == (0, f"{cache}\n", "")
+        assert command("cache", "clear", ITFUSE_CACHE_SIZE=size, **place)[0] == 0
+    code, out, err = command("cache", "path", ITFUSE_CACHE_DIR="off")
+    assert (code, out, err.count("\n")) == (1, "", 1) and "turned off" in err
+    assert command("cache", "clear", ITFUSE_CACHE_DIR="off")[:2] == (
+        0, "nothing to remove: turned off (cache_dir=off)\n",
+    )  # fmt: skip
+    code, out, err = command("cache", "path", ITFUSE_CACHE_DIR="~nosuchuser/x")
+    assert code == 1 and "no home directory for ~nosuchuser/x" in err
+    code, out, _ = command("cache", "info", ITFUSE_CACHE_SIZE="0", **place)
+    assert code == 0 and "cache_size is 0" in out and "usable    no" in out
 
 
 def test_the_directory_is_not_looked_through_at_each_write(
@@ -240,12 +343,16 @@ def test_the_directory_is_not_looked_through_at_each_write(
     assert len(looked) == 3
 
 
-def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def python(
+    code: str, *arguments: str, timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
     import textwrap
 
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        command, check=False, env=environment, capture_output=True, text=True, timeout=timeout
+    )
 
 
 ROUNDS = """

@@ -220,7 +220,7 @@ def test_nvrtc_compiles_them() -> None:
         (lambda: STEP(X.astype("f8"), 1), itf.DTypeError, "float64, which float32 cannot hold"),
         (lambda: COUNT(K, K), TypeError, "1 operand"),
         (lambda: COUNT(1.5 * K), itf.DTypeError, "astype"),
-        (lambda: ONLY(X.astype("c8")), itf.Unsupported, "complex64"),
+        (lambda: ONLY(X.astype("c8")), itf.DTypeError, "complex64"),
         (lambda: CHAN(X), TypeError, "itf.reduce"),
         (lambda: itf.reduce(X, CHAN, 0), TypeError, "tuples"),
         (lambda: itf.reduce(X, np.less, 0), itf.DTypeError, "one dtype"),
@@ -246,3 +246,14 @@ def test_expressions_with_them_are_pickled() -> None:
     rows = pickle.dumps(lazy).replace(b"step@", b"stop@")
     with pytest.raises(itf.Unsupported, match=r"stop.*make it here first"):
         pickle.loads(rows)
+
+
+def test_complex_operands_say_what_to_pass() -> None:
+    twice = itf.cpp_function(
+        "template <typename T> T twice(T x) { return x + x; }", numpy=lambda x: x + x
+    )
+    z = itf.asarray(np.array([1 + 2j, 3 - 1j], "c8"))
+    with pytest.raises(itf.DTypeError, match=r"twice\(a\): operand 1 is complex64.*itf\.real"):
+        twice(z)
+    parts = itf.complex(twice(itf.real(z)), twice(itf.imag(z)))
+    assert_same(parts.compute(), np.array([2 + 4j, 6 - 2j], "c8"))

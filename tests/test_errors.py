@@ -123,3 +123,48 @@ def test_errors_name_the_expression_of_this_call() -> None:
     (itf.asarray(a) + 0).compute()  # the same structure, planned for another number
     with pytest.raises(itf.ShapeError, match=r"out= for a \+ 7"):
         (itf.asarray(a) + 7).compute(out=np.zeros(5))
+
+
+PLACES = {
+    "getitem": (lambda x, i: x[i], r"a\[{0}\]"),
+    "two": (lambda x, i: (x + 1)[i] * 2, r"\(a \+ 1\.?0?\)\[{0}\] \* 2"),
+    "axis": (lambda x, i: x.reshape(1, 4)[0, i], r"\[0, {0}\]"),
+    "take": (itf.take, r"take\(a, b, axis=0\)"),
+    "along": (lambda x, i: itf.take_along_axis(x, i, 0), r"take_along_axis\(a, b, 0\)"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_an_index_out_of_bounds_names_the_expression_of_this_call(name: str) -> None:
+    call, shown = PLACES[name]
+    y = np.ones(4, "f4")
+    (call(itf.asarray(y), [0])).compute()  # one plan for all of this form
+    for wrong in (7, -6, 5):
+        words = shown.format(rf"\[{wrong}\]") + rf".*index {wrong} is out of bounds"
+        with pytest.raises(itf.BoundsError, match=words):
+            call(itf.asarray(y), [wrong]).compute()
+
+
+def test_other_errors_of_elements_name_the_expression_of_this_call() -> None:
+    base = itf.asarray(np.full(3, 2))
+    for by in (7, 9):
+        exponent = itf.asarray(np.full(3, 3)) - by
+        with pytest.raises(itf.RangeError, match=rf"a \*\* \(b - {by}\): .*negative integer"):
+            (base**exponent).compute()
+        with pytest.raises(itf.BoundsError, match=rf"put\(.*\): place {by} is out of bounds"):
+            itf.put(base, [by], 1).compute()
+
+    @itf.fuse
+    def raised(x: itf.Array, y: itf.Array) -> itf.Array:
+        return x**y
+
+    with pytest.raises(itf.RangeError, match=r"raised: .*negative integer powers"):
+        raised(np.full(3, 2), np.full(3, -1))
+    with pytest.raises(itf.RangeError, match=r"a \+ 300: .*300.*uint8"):
+        itf.asarray(np.arange(3, dtype="u1")) + 300
+
+
+def test_a_view_written_in_two_ways_is_read_once() -> None:
+    x = itf.asarray(np.arange(6.0))
+    both = itf.plan(itf.sin(x[0:2]) + itf.sin(x[:2]))
+    assert both.bytes_read == itf.plan(itf.sin(x[:2])).bytes_read == 16

@@ -315,3 +315,56 @@ def test_a_graph_needs_arrays_of_one_gpu(cp: Any) -> None:
     for args in ((X, Y), (cp.asarray(X), Y), (1.0, 2.0), (itf.asarray(cp.asarray(X)), 1.0)):
         with pytest.raises(itf.DeviceError, match=r"itf\.graph"):
             itf.graph(f, *args)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_eager_out_goes_the_short_way_and_is_checked(cp: Any, device: str) -> None:
+    make = cp.asarray if device == "cuda" else np.array
+
+    def numpy(a: Any) -> Any:
+        return a.view_numpy() if device == "cuda" else a
+
+    x, y, out = make(X), make(Y), make(np.zeros_like(X))
+
+    def expression(a: Any, b: Any) -> Any:
+        return (itf.asarray(a) * 2 + b) * b
+
+    want = (X * 2 + Y) * Y
+    expression(x, y).compute(out=out)
+    looked: list[Any] = []
+    from itfuse.engines.ready import Ready
+
+    check = Ready.check_out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ready, "check_out", lambda *args: looked.append(1) or check(*args))
+        for _ in range(3):
+            numpy(out)[...] = 0
+            assert expression(x, y).compute(out=out) is out
+            assert_same(numpy(out), want)
+        assert not looked
+        for wrong, error in (
+            (make(np.zeros(7, "f4")), itf.ShapeError), (make(np.zeros(X.shape)), itf.DTypeError),
+            (make(np.zeros((*X.shape, 2), "f4"))[..., 0], None), ("zz", itf.DeviceError),
+            (np.zeros_like(X) if device == "cuda" else cp.asarray(X), itf.DeviceError),
+        ):  # fmt: skip
+            if error is None:
+                expression(x, y).compute(out=wrong)
+                assert_same(numpy(wrong), want)
+                continue
+            for _ in range(2):
+                with pytest.raises(error, match="out="):
+                    expression(x, y).compute(out=wrong)
+    big = make(np.arange(X.size + 1, dtype="f4"))
+    one, two = big[:-1], big[1:]
+    flat = make(Y.ravel())
+    with pytest.raises(itf.AliasError):
+        expression(one, flat).compute(out=two)
+    assert_same(numpy(big), np.arange(X.size + 1, dtype="f4"))
+    assert expression(one, flat).compute(out=one) is one  # in place
+    assert_same(numpy(one), (np.arange(X.size, dtype="f4") * 2 + Y.ravel()) * Y.ravel())
+    totals = itf.asarray(x).sum(), itf.asarray(x).max()
+    outs = make(np.zeros((), "f4")), make(np.zeros((), "f4"))
+    for _ in range(2):
+        itf.compute(*totals, out=(None, outs[1]))
+        assert itf.compute(*totals, out=outs)[0] is outs[0]
+        assert float(numpy(outs[1])) == X.max()

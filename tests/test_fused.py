@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,8 +55,8 @@ def test_scalars_are_runtime_values_and_their_type_is_not() -> None:
     for a in (1, 7, -3, True, False, 2.5, float("nan"), np.float64(1.5), np.int8(3)):
         assert_same(f(i, a), i * a, what=repr(a))
         assert_same(f(X, a), X * a, what=repr(a))
-    assert f.traces == 2 * 5  # int, bool, float, float64, int8
-    assert BUILT.builds - before <= 2 * 5
+    assert f.traces == 2 * 6  # int, True, False, float, float64, int8
+    assert BUILT.builds - before <= 2 * 6
     before = f.traces, BUILT.builds
     for a in np.random.default_rng(1).uniform(-5, 5, 100).tolist():
         assert_same(f(X, a), X * a)
@@ -352,11 +355,43 @@ def test_out() -> None:
         got = two(X, Y, out=outs)
         assert got["sum"] is outs["sum"] and got["top"] is outs["top"]
         assert_same(outs["sum"], X + Y)
-    got = two(X, Y, out=(None, outs["top"]))
+    got = two(X, Y, out={"top": outs["top"], "sum": None})
     assert got["top"] is outs["top"]
     assert_same(got["sum"], X + Y)
-    with pytest.raises(itf.ShapeError, match="1 arrays for 2"):
-        two(X, Y, out=outs["sum"])
+
+
+def test_out_is_matched_by_key_field_and_place() -> None:
+    @itf.fuse
+    def f(x: Any, a: Any) -> Any:
+        return {"a": x * 2, "b": State(x + 1, [x - 1, a])}
+
+    a, b, c = (np.empty(12, "f4") for _ in range(3))
+    for _ in range(3):
+        got = f(X, 3, out={"b": State(b, (c, None), "any"), "a": a})
+        assert got["a"] is a and got["b"].position is b and got["b"].speed[0] is c
+        for one, want in ((a, X * 2), (b, X + 1), (c, X - 1)):
+            assert_same(one, want)
+            one[:] = 0
+        assert f(X, 3, out={"b": None, "a": a})["a"] is a
+        assert f(X, 3, out={"a": a})["a"] is a
+    pair = State(a, [b, None])
+    for out, message in (
+        ({"c": a}, r"out= is a dict with the keys \['c'\]; expected a dict with the keys"),
+        (a, "out= is a ndarray; expected a dict"),
+        ((a, b, c), "out= is a tuple of 3; expected a dict"),
+        ({"b": (a, b)}, r"out\['b'\]= is a tuple of 2; expected a State"),
+        ({"b": State(a, [b])}, r"out\['b'\].speed= is a list of 1; expected a sequence of 2"),
+        ({"a": (a,)}, r"out\['a'\]= is a tuple of 1; expected one array"),
+        ({"b": State(a, [b, c])}, "a number"),
+        ({"a": np.empty(3, "f4"), "b": pair}, "shape"),
+    ):
+        with pytest.raises(itf.ShapeError, match=message):
+            f(X, 3, out=out)
+    both = itf.fuse(lambda x: [x + 1, x * 2])
+    for _ in range(2):
+        assert both(X, out=(a, None))[0] is a and both(X, out=[None, b])[1] is b
+        with pytest.raises(itf.ShapeError, match="expected a sequence of 2"):
+            both(X, out=a)
 
 
 def test_reductions_and_later_passes() -> None:
@@ -398,7 +433,20 @@ def test_numbers_alone_run_as_they_are() -> None:
         (lambda x, a: x * x.compute(), r"compute\(x\)"),
         (lambda x, a: sum((x for _ in range(a)), 0), r"index\(a\)"),
         (lambda x, a: x + np.asarray(x), r"compute\(x\)"),
-        (lambda x, a: x + np.sin(a), "ufunc"),
+        (lambda x, a: x + len(f"{a}"), r"format\(a\)"),
+        (lambda x, a: x + len(f"{a:.2f}"), r"format\(a\)"),
+        (lambda x, a: x + len(str(a)), r"str\(a\)"),
+        (lambda x, a: x * {1: 2}[a], r"hash\(a\)"),
+        (lambda x, a: x * complex(a), r"complex\(a\)"),
+        (lambda x, a: x * a.bit_length(), r"int\.bit_length\(a\)"),
+        (lambda x, a: x * np.arange(a), r"array\(a\)"),
+        (lambda x, a: x[a], r"index\(a\)|x\[a\]"),
+        (lambda x, a: x.sum(a), "the axis a is an argument"),
+        (lambda x, a: x.reshape(a, 6), r"index\(a\)"),
+        (lambda x, a: x if x else -x, r"bool\(x\)"),
+        (lambda x, a: max(x, x + 1), r"bool\("),
+        (lambda x, a: 1 < x < 3, r"bool\("),
+        (lambda x, a: [1][x], r"index\(x\)"),
         (lambda x, a: x * x.sum().item(), r"item\(sum\(x\)\)"),
     ],
 )
@@ -621,9 +669,9 @@ def test_calls_leak_nothing() -> None:
 
 def test_signatures_are_bounded() -> None:
     f = itf.fuse(lambda x: x + 1)
-    for n in range(1, 400):
+    for n in range(1, 600):
         f(np.ones(n, "f4"))
-    assert f.signatures <= 256
+    assert f.signatures <= 512
 
 
 # ---- threads, processes ----
@@ -713,27 +761,73 @@ def test_a_forked_process_is_told_that_cuda_does_not_survive(monkeypatch: Any) -
 
 
 # ---- import ----
-def _milliseconds(code: str) -> float:
-    """Return the least processor time of a new process that runs `code`, in milliseconds."""
+def _milliseconds(code: str) -> tuple[float, float]:
+    """Return the processor time and the time on the clock of a process that runs `code`."""
     timed = f"import time\n{code}\nprint(time.process_time())"
     # Modules are compiled once, as for every user: the first run may do that.
     env = {name: x for name, x in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    runs = [
-        subprocess.run([sys.executable, "-c", timed], check=True, capture_output=True, text=True,
-                       env=env)
-        for _ in range(5)
-    ]  # fmt: skip
-    return 1e3 * min(float(run.stdout.split()[-1]) for run in runs)
+    start = time.perf_counter()
+    run = subprocess.run(
+        [sys.executable, "-c", timed], check=True, capture_output=True, text=True, env=env
+    )
+    return 1e3 * float(run.stdout.split()[-1]), 1e3 * (time.perf_counter() - start)
+
+
+def _quick(bar: float, code: str, beside: str = "pass") -> None:
+    """Fail if `code` takes more than `bar` ms more than `beside`, of the processor or the clock.
+
+    The least times of several runs count; where the machine is busy there are more.
+    """
+    found: list[list[float]] = []
+    for _ in range(15):
+        found.append([*_milliseconds(code), *_milliseconds(beside)])
+        least = [min(each) for each in zip(*found, strict=True)]
+        more = (least[0] - least[2], least[1] - least[3])
+        if len(found) > 2 and max(more) <= bar:
+            return
+    pytest.fail(f"{more[0]:.0f} ms of the processor, {more[1]:.0f} ms on the clock")
 
 
 def test_import_is_quick() -> None:
-    assert _milliseconds("import itfuse") - _milliseconds("import numpy") < 150
+    _quick(150, "import itfuse", "import numpy")
 
 
-def test_the_help_of_the_command_line_is_quick() -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["bench", "--help"], ["cache", "--help"]])
+def test_the_help_of_the_command_line_is_quick(arguments: list[str]) -> None:
     pytest.importorskip("typer")
     code = (
-        "import runpy, sys\nsys.argv = ['itfuse', '--help']\n"
+        f"import runpy, sys\nsys.argv = ['itfuse', *{arguments}]\n"
         "try: runpy.run_module('itfuse', run_name='__main__')\nexcept SystemExit: pass"
     )
-    assert _milliseconds(code) < 400
+    _quick(400, code)
+
+
+FREE = """
+import os, sys, warnings
+warnings.simplefilter("error", RuntimeWarning)  # a module that turns the lock on says so
+assert not sys._is_gil_enabled()
+import itfuse
+assert not sys._is_gil_enabled(), "import itfuse has turned the lock on"
+import pytest
+options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull]
+sys.exit(pytest.main([*options, *sys.argv[1:]]))
+"""
+
+
+def test_threads_without_the_interpreter_lock() -> None:
+    """The tests of threads, where a free-threaded interpreter with NumPy is installed."""
+    found = [shutil.which(f"python3.{minor}t") for minor in (13, 14, 15)]
+    able = [
+        one for one in found
+        if one and not subprocess.run([one, "-c", "import numpy, pytest"], check=False,
+                                      capture_output=True).returncode
+    ]  # fmt: skip
+    if not able:
+        pytest.skip("no free-threaded Python with NumPy and pytest: python3.13t, python3.14t")
+    root = Path(itf.__file__).parents[1]
+    done = subprocess.run(
+        [able[0], "-c", FREE, str(Path(__file__)), "-k", "threads_trace or interning_holds"],
+        check=False, cwd=root, capture_output=True, text=True, timeout=600,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

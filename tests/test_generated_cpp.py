@@ -298,8 +298,8 @@ def test_a_wrong_kernel_is_seen(
     x = itf.asarray(np.random.default_rng(0).normal(size=20_000).astype("f4"))
     lower_tile = generated.lower_tile
 
-    def broken(stage: Any, name: str, aligned: bool) -> Any:
-        kernel = lower_tile(stage, name, aligned)
+    def broken(stage: Any, name: str, aligned: bool, arch: str) -> Any:
+        kernel = lower_tile(stage, name, aligned, arch)
         assert right in kernel.source or aligned
         return dataclasses.replace(kernel, source=kernel.source.replace(right, wrong))
 

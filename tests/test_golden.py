@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 import itfuse as itf
@@ -40,6 +42,44 @@ def above_mean() -> itf.Array:
 def positive() -> itf.Array:
     x = itf.spec((1 << 20,), "float32")
     return x[x > 0]
+
+
+def matrix() -> Any:
+    return itf.spec((1 << 16, 1024), "float32")
+
+
+def vector(dtype: str = "float32") -> Any:
+    return itf.spec((1 << 20,), dtype)
+
+
+LARGEST = itf.cpp_function("template <class T> T largest(T a, T b) { return a < b ? b : a; }")
+
+# What ends a pipeline: each is a file of its own.
+ENDS: dict[str, Callable[[], Any]] = {
+    "rows": lambda: (matrix() * 2).sum(-1),
+    "columns": lambda: (matrix() * 2).sum(0),
+    "row_program": lambda: itf.softmax(matrix()),
+    "statistics": lambda: [(x := vector()).mean(), x.var(), x.min(), x.max(), (x * x).sum()],
+    "different_shapes": lambda: {"all": (x := matrix()).sum(), "rows": x.max(-1),
+                                 "columns": x.min(0)},
+    "scans": lambda: [itf.scan(vector() * 2, "sum", exclusive=True) / 3,
+                      itf.scan(matrix(), "max", reverse=True)],
+    "nonzero": lambda: itf.nonzero(matrix() > 0),
+    "partition": lambda: itf.three_way_partition(x := vector(), x < 0, x > 1),
+    "histogram": lambda: itf.histogram(vector() * 2, np.linspace(-1, 1, 101))[0],
+    "sort": lambda: itf.sort(vector("int32") * 2),
+    "topk": lambda: itf.topk(vector(), 10),
+    "median": lambda: itf.median(vector()),
+    "operator": lambda: itf.reduce(matrix() * 2, LARGEST, 0, axis=1),
+    "python_operator": lambda: itf.reduce(vector(), lambda a, b: itf.sqrt(a * a + b * b), 0),
+    "unique": lambda: itf.unique_counts(vector("int32")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_explain_of_what_ends_a_pipeline(name: str, golden: Callable[[str, str], None]) -> None:
+    with itf.config(bandwidth=4000):
+        golden(f"explain_{name}.txt", itf.explain(ENDS[name]()) + "\n")
 
 
 @pytest.mark.parametrize("case", [bias_relu, norm, centred, turned, above_mean])

@@ -166,6 +166,34 @@ def test_graphs(cp: Any) -> None:
     assert got is graph.outputs
 
 
+def test_numbers_meet_cupys_arrays_and_functions(cp: Any) -> None:
+    w = cp.asarray(Y)
+    f = itf.fuse(lambda x, a: x * cp.sqrt(a) + w * a - cp.maximum(a, w) + (w < a))
+    for a in (2.0, 3.0, 4.5):
+        want = X * np.sqrt(a) + (Y * np.float32(a) - np.maximum(np.float32(a), Y) + np.less(Y, a))
+        assert_same(f(cp.asarray(X), a), want, ulp=4)
+    assert f.traces == 1
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_another_array_that_is_closed_over_is_seen(cp: Any, library: str) -> None:
+    class Model:
+        @itf.fuse
+        def go(self, x: Any) -> Any:
+            return x * itf.asarray(self.w) + itf.asarray(self.w)[::-1]
+
+    model, x = Model(), cp.asarray(X)
+    for factor in (1, 2, 5):
+        new = cp.asarray(Y * factor)
+        model.w = pytest.importorskip("torch").from_dlpack(new) if library == "torch" else new
+        for _ in range(3):
+            assert_same(model.go(x), X * (Y * factor) + (Y * factor)[::-1])
+    assert Model.go.traces == 3
+    if library == "cupy":
+        model.w.shape = (1, 1000)
+        assert_same(model.go(x), (X * (Y * 5) + Y * 5)[None])
+
+
 def test_torchs_capture(cp: Any) -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():

@@ -41,13 +41,42 @@ def test_many_and_few_bins(cp: Any) -> None:
           np.histogram2d(x, y, 30)[0])  # fmt: skip
 
 
-def test_weights_need_permission(cp: Any) -> None:
+def test_weights_have_one_order_unless_it_is_relaxed(cp: Any) -> None:
     x, w = RNG.integers(0, 9, 100_000), RNG.standard_normal(100_000)
-    with pytest.raises(itf.Unsupported, match="not_guaranteed"):
-        itf.bincount(cp.asarray(x), cp.asarray(w)).compute()
-    with itf.config(determinism="not_guaranteed"):
-        got = itf.bincount(cp.asarray(x), cp.asarray(w)).compute()
+    lazy = itf.bincount(cp.asarray(x), cp.asarray(w))
+    got = lazy.compute()
     np.testing.assert_allclose(got.get(), np.bincount(x, w), rtol=1e-9)
+    for _ in range(20):
+        assert lazy.compute().get().tobytes() == got.get().tobytes()
+    with itf.config(determinism="not_guaranteed"):
+        assert lazy.plan().passes == 1
+        got = lazy.compute()
+    np.testing.assert_allclose(got.get(), np.bincount(x, w), rtol=1e-9)
+    for dtype in ("bool", "int8", "float16", "float32", "complex128"):
+        weights = (w * 9).astype(dtype)
+        counts = itf.histogram(cp.asarray(w), 20, (-3, 3), weights=cp.asarray(weights))[0]
+        want = np.histogram(w, 20, (-3, 3), weights=weights.astype("c16"))[0]
+        if dtype not in ("bool", "int8"):
+            loose = 1e-2 if dtype == "float16" else 1e-4
+            np.testing.assert_allclose(counts.compute().get().astype("c16"), want, loose, 1)
+        else:
+            equal(counts.compute().get(), np.histogram(w, 20, (-3, 3), weights=weights)[0])
+
+
+def test_placement_in_order(cp: Any) -> None:
+    index = RNG.integers(0, 1000, 500_000)
+    for dtype in ("int8", "float16", "float32", "float64"):
+        base, values = numbers(1000, dtype, nan=False), numbers(500_000, dtype, nan=False)
+        check(itf.put(base, index, itf.asarray(values) * 1, "set", ordered=True), cp, dtype)
+        if dtype == "float16":
+            continue  # sums beyond its largest number
+        lazy = itf.put(*map(cp.asarray, (base, index, values)), "add", ordered=True)
+        first = lazy.compute().get()
+        want = base.astype("f8")
+        np.add.at(want, index, values.astype("f8"))
+        np.testing.assert_allclose(first, want if dtype != "int8" else want.astype(dtype), 1e-4)
+        for _ in range(20):
+            assert lazy.compute().get().tobytes() == first.tobytes()
 
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if not name.startswith("complex")])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import itfuse as itf
 from itfuse.dtypes import DTYPES
 from itfuse.ops import OPS
 from itfuse.rows.op import COMBINE, INDEX, RANDOM
@@ -31,3 +32,18 @@ def test_the_page_of_operations_is_current() -> None:
     assert all(
         f"`{op.name}`" in page for op in OPS.values() if op.kind not in (INDEX, COMBINE, RANDOM)
     )
+    missing = [name for name in itf.FUNCTIONS if f"`{name}`" not in page]
+    missing += [name for name in itf.random.__all__ if f"`random.{name}`" not in page]
+    assert not missing, f"{missing} are public and not on the page"
+
+
+def test_a_function_without_a_section_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tool()
+    monkeypatch.setattr(made, "FUNCTION_SECTIONS", made.FUNCTION_SECTIONS[1:])
+    with pytest.raises(LookupError, match="creation"):
+        made.function_tables()
+
+
+def test_every_public_function_says_what_it_does() -> None:
+    for name, function in itf.FUNCTIONS.items():
+        assert (function.__doc__ or "").strip(), f"{name} has no docstring"

@@ -240,8 +240,6 @@ def test_segments(dtype: str) -> None:
     ops: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}
     wide = np.dtype("f4") if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else None
     for op, numpy in ops.items():
-        if dtype.startswith("complex") and op in ("min", "max"):
-            continue
         got = itf.segment_reduce(x, op, offsets).compute()
         by_id = itf.segment_reduce(x, op, segment_ids=ids, num_segments=many.size, check=True)
         assert by_id.compute().tobytes() == got.tobytes()
@@ -288,10 +286,11 @@ def test_runs() -> None:
 
 def test_terminals_of_terminals_and_selections_of_them() -> None:
     x = numbers(5000, "float64", nan=False)
-    lazy = itf.sort(itf.asarray(x) * 2)
+    lazy = itf.buffered(itf.sort(itf.asarray(x) * 2))
     equal(lazy[lazy > 3].compute(), np.sort(x * 2)[np.sort(x * 2) > 3])
     equal(itf.sort(itf.asarray(x)[x > 0]).compute(), np.sort(x[x > 0]))
-    equal(itf.bincount(itf.argsort(x) % 7, length=7).compute(), np.bincount(np.argsort(x) % 7))
+    order = itf.buffered(itf.argsort(x))
+    equal(itf.bincount(order % 7, length=7).compute(), np.bincount(np.argsort(x) % 7))
     counts = itf.sort(itf.bincount(abs(x).astype("i8")), descending=True)
     equal(counts[:3].compute(), np.sort(np.bincount(abs(x).astype("i8")))[:-4:-1])
     total, order = itf.compute(lazy.sum(), itf.argsort(itf.asarray(x) * 2))
@@ -373,11 +372,14 @@ def test_notes_and_limits() -> None:
     with pytest.raises(itf.NeedsBuffer, match="writes a \\* 2"):
         itf.sort(x * 2).compute(max_passes=1)
     i, w = itf.spec((9,), "int64"), itf.spec((9,), "float64")
-    with pytest.raises(itf.Unsupported, match="not_guaranteed"):
-        itf.plan(itf.bincount(i, w, length=3))
+    weighted = itf.bincount(i, w, length=3)
+    assert "not_guaranteed" in next(
+        note.text for note in weighted.plan().notes if note.reason == "determinism"
+    )
     with itf.config(determinism="not_guaranteed"):
-        allowed = itf.plan(itf.bincount(i, w, length=3))
-    assert "determinism" in [note.reason for note in allowed.notes]
+        allowed = itf.plan(weighted)
+    assert allowed.passes == 1
+    assert "run to run" in next(n.text for n in allowed.notes if n.reason == "determinism")
     for mode, dtype, noted in (("add", "float32", 1), ("add", "int32", 0), ("set", "int32", 1)):
         placed = itf.plan(itf.put(itf.spec((9,), dtype), i, 1, mode))
         assert [note.reason for note in placed.notes].count("determinism") == noted
@@ -503,7 +505,7 @@ from itfuse.engines.cuda.cub import CubBuilt
 from itfuse.lower.cpp import lower
 
 x = itf.asarray(np.ones(40, "u4"))
-for one in (itf.argsort(x), itf.segment_sum(x.astype("f4") * 2, np.array([0, 3, 40]))):
+for one in (itf.argsort(x),):
     stage = plan_for("auto", one).stages[-1]
     code = CubBuilt(stage, lower(stage, "itf_test"), "sm_90", [90]).serialize()
     print(stage.primitive, len(code) > 30_000, b"from_typesIjx" in code)
@@ -516,4 +518,4 @@ def test_cuda_compute_builds(tmp_path: Any) -> None:
     done = stub_driver.run_with_stub(BUILD, tmp_path)
     assert done.returncode == 0, done.stderr
     # Its kernels are those of uint32 keys and int64 values, not of keys alone.
-    assert done.stdout.splitlines() == ["sort True True", "segments True False"]
+    assert done.stdout.splitlines() == ["sort True True"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,23 @@ def test_saving(x: Any, tmp_path: Path) -> None:
         assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_png_without_graphviz_is_explained(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["two passes", "rows", "leaf"])
+def test_matplotlib_draws_where_graphviz_is_absent(
+    name: str, x: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+    picture = expressions(x)[name].visualize(str(tmp_path / "p.png"))
+    wide, tall = (float(ET.fromstring(picture.svg).get(k, 0)) for k in ("width", "height"))
+    pixels = image.imread(tmp_path / "p.png")
+    assert pixels.shape[:2] == pytest.approx((tall, wide), abs=1)
+    assert len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0)) > 10
+    picture.save(str(tmp_path / "p.pdf"))
+    assert (tmp_path / "p.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_png_with_neither_is_explained(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(itf.Unsupported, match=r"Graphviz's program `dot`.*save \.svg"):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(itf.Unsupported, match=r"program `dot` or matplotlib.*save \.svg"):
         itf.visualize(itf.asarray(x) + 1, path="p.png")

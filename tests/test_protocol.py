@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import itfuse as itf
+from itfuse.dtypes import DTYPES
 from itfuse.testing import assert_same
 
 X = np.arange(24.0).reshape(4, 6)
@@ -96,7 +97,7 @@ def test_dlpack() -> None:
     assert_same(np.from_dlpack(lazy), X * 2)
     assert_same(itf.from_dlpack(X).compute(), X)
     with pytest.raises(itf.Unsupported):
-        itf.from_dlpack(X, copy=True)
+        itf.from_dlpack(X, device="cuda:0")
     with pytest.raises(itf.Unsupported):
         itf.spec((3,), "f4").__dlpack_device__()
 
@@ -142,6 +143,21 @@ def test_array_api_namespace() -> None:
     assert xp.isdtype(x.dtype, ("integral", "real floating")) and not xp.isdtype(x.dtype, xp.bool)
 
 
+@pytest.mark.skipif("bfloat16" not in DTYPES, reason="ml_dtypes is not installed")
+def test_bfloat16_is_a_real_floating_dtype() -> None:
+    kind = itf.bfloat16
+    assert kind == DTYPES["bfloat16"].numpy and itf.zeros(3, dtype=kind).dtype == kind
+    for yes in ("real floating", "numeric", kind, ("bool", "numeric"), (itf.int8, kind)):
+        assert itf.isdtype(kind, yes) and itf.isdtype("bfloat16", yes), yes
+    for no in ("bool", "integral", "signed integer", "complex floating", itf.float16, ("bool",)):
+        assert not itf.isdtype(kind, no), no
+    assert not itf.isdtype(itf.float16, kind)
+    with pytest.raises((TypeError, ValueError)):
+        itf.isdtype("bfloat16", "nonsense")
+    with pytest.raises(AttributeError, match="nonsense"):
+        itf.nonsense  # noqa: B018
+
+
 STANDARD = [
     "arange",
     "asarray",
@@ -177,6 +193,12 @@ STANDARD = [
     "take_along_axis",
     "searchsorted",
     "where",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+    "cumulative_sum",
+    "vecdot",
     "diff",
     "astype",
     "can_cast",

@@ -239,3 +239,15 @@ def test_nvrtc_compiles_them() -> None:
     for arch in ("sm_80", "sm_90", "sm_120"):
         _, report = nvrtc.compile_cubin(unit(sources), arch)
         assert report.spilled == 0
+
+
+def test_size_is_numpys_name_of_the_shape() -> None:
+    rng = itf.random.Generator(7)
+    for name in ("uniform", "normal", "bernoulli", "integers"):
+        first = (10,) if name == "integers" else ()
+        made = getattr(itf.random, name)(*first, size=(2, 3), seed=7, device="cpu")
+        again = getattr(itf.random, name)(*first, shape=(2, 3), seed=7, device="cpu")
+        assert made.compute().tobytes() == again.compute().tobytes()
+        assert getattr(rng, name)(*first, size=4).shape == (4,)
+        with pytest.raises(TypeError, match=rf"{name}: shape= and size="):
+            getattr(itf.random, name)(*first, size=2, shape=2, seed=7)

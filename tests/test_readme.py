@@ -87,7 +87,7 @@ def test_suites_go_to_the_page_of_performance(
     text = script.suites(tmp_path)
     assert "### article, A processor" in text and "### rows, A processor" in text
     assert text.count("From [d/s.json](../benchmarks/results/d/s.json).") == 2
-    assert "| `dot` | itfuse | 1 | 8.00 |" in text
+    assert "| `dot` | itfuse | 1 | 8.00 MiB |" in text
 
 
 def test_no_result_is_said(script: ModuleType, tmp_path: Path) -> None:

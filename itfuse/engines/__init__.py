@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -152,6 +153,13 @@ def offers(obj: Any, protocol: str) -> bool:
     return hasattr(type(obj), protocol) or protocol in getattr(obj, "__dict__", ())
 
 
+wrapped = threading.local()
+"""Where a thread is tracing, `seen` notes arrays of other libraries, and what wraps them."""
+
+OWN: set[type] = {np.ndarray}
+"""Classes of arrays that are an engine's: they need not be asked what they offer."""
+
+
 def wrap(obj: Any) -> tuple[Any, Memory]:
     """Return an array of an engine's library over the memory of `obj`, and where it lies.
 
@@ -160,15 +168,21 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
     DTypeError, DeviceError, Unsupported
         Saying what `obj` is and what to do.
     """
+    given = obj
     if type(obj) is np.ndarray:
         return _checked((obj, _cpu().memory(obj)))
+    if type(obj) in OWN:
+        return _checked(cuda_module().wrap(obj))
     if not isinstance(obj, np.ndarray):
         if offers(obj, "__cuda_array_interface__"):
-            return _checked(cuda_module().wrap(obj))
+            found = cuda_module().wrap(obj)
+            if found[0] is obj:  # CuPy's own
+                OWN.add(type(obj))
+            return _noted(given, found)
         if offers(obj, "__dlpack_device__") and not offers(obj, "__array_interface__"):
             kind, _ = obj.__dlpack_device__()
             if kind in (_KDL_CUDA, _KDL_MANAGED):
-                return _checked(cuda_module().wrap(obj))
+                return _noted(given, cuda_module().wrap(obj))
             if kind == _KDL_CPU:
                 obj = np.from_dlpack(obj)
         try:
@@ -179,7 +193,13 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
         if isinstance(obj, np.ma.MaskedArray):
             raise Unsupported("asarray: masked arrays are not supported; use .filled(...) first")
         obj = obj.view(np.ndarray)
-    return _checked((obj, _cpu().memory(obj)))
+    return _noted(given, (obj, _cpu().memory(obj)))
+
+
+def _noted(given: Any, found: tuple[Any, Memory]) -> tuple[Any, Memory]:
+    if found[0] is not given and (seen := getattr(wrapped, "seen", None)) is not None:
+        seen.append((given, found[0]))
+    return _checked(found)
 
 
 def upload(array: Any, device: str) -> Any:
@@ -271,6 +291,7 @@ def ready(plan: Plan, leaves: Sequence[Node], engine: Any = None) -> Ready:
 
 __all__ = [
     "MISS",
+    "OWN",
     "READY",
     "Argument",
     "Built",
@@ -286,4 +307,5 @@ __all__ = [
     "run",
     "upload",
     "wrap",
+    "wrapped",
 ]

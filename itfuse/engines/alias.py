@@ -46,7 +46,6 @@ def check(
                     f"out= for result {_place(plan, other.node)} and result "
                     f"{_place(plan, output.node)} share memory; pass separate arrays"
                 )
-    names = leaf_names(toposort(plan.asked))
     for s, output, memory, own in written:
         for number, stage in enumerate(plan.stages[s:], s):
             for i in stage.inputs:
@@ -61,6 +60,7 @@ def check(
                 same = number == s and read.pointer + i.offset == memory.pointer
                 if same and _in_place(stage, i, node, output):
                     continue
+                names = leaf_names(toposort(plan.asked))
                 later = "" if number == s else f", which pass {number + 1} reads afterwards"
                 raise AliasError(
                     f"out= for result {_place(plan, output.node)} shares memory with input "

@@ -24,6 +24,7 @@ from itfuse.config import setting
 from itfuse.engines.ready import Ready
 from itfuse.engines.rows import RowsBuilt
 from itfuse.engines.scan import ScanBuilt
+from itfuse.engines.segments import SegmentsBuilt
 from itfuse.engines.select import select_blocks
 from itfuse.engines.tape import (
     BLOCK,
@@ -67,8 +68,9 @@ class CpuBuilt:
 
     def _transform(self, stage: Stage, arrays: list[Any], outputs: list[Any]) -> None:
         targets = [target(stage, *pair) for pair in zip(stage.outputs, outputs, strict=True)]
-        # A block is stored only after all of it is computed, so that `out` may be an input.
-        direct = not any(
+        # A block is stored only after all of it is computed, so that `out` may be an input; also
+        # where `out` has strides: NumPy 2.4's isfinite and isnan are wrong from strides to strides.
+        direct = all(goal.flags.c_contiguous for goal in targets) and not any(
             np.may_share_memory(goal, array)
             for goal in targets
             for array in arrays
@@ -248,10 +250,14 @@ class CpuEngine:
     name = "cpu"
     ready = CpuReady
 
-    def build(self, stage: Stage) -> CpuBuilt | RowsBuilt | ScanBuilt | TerminalBuilt:
+    def build(
+        self, stage: Stage
+    ) -> CpuBuilt | RowsBuilt | ScanBuilt | SegmentsBuilt | TerminalBuilt:
         """Prepare a stage."""
         if stage.primitive == "scan":
             return ScanBuilt(stage, _cutter, _in_parallel)
+        if stage.primitive == "segments":
+            return SegmentsBuilt(stage, _cutter, _in_parallel)
         if stage.how is not None:
             return TerminalBuilt(stage, _cutter, _blocks, _in_parallel)
         return RowsBuilt(stage, _in_parallel) if stage.by_rows else CpuBuilt(stage)

@@ -22,6 +22,7 @@ from itfuse.expr import Memory, Node
 from itfuse.form import Fixed
 from itfuse.ops import INPUT, IOTA, SCALAR
 from itfuse.plan.stages import Input, Plan
+from itfuse.plan.stored import WITH_STRIDES
 from itfuse.wording import text
 
 MISS: Any = type("Miss", (), {"__repr__": lambda _: "MISS"})()
@@ -123,10 +124,20 @@ class Ready:
         ShapeError, DTypeError, AliasError, DeviceError
             If `out` does not fit; nothing has run then.
         """
-        given = None if out is None else self.check_out(values, out, roots)
+        given = None
+        if out is not None:
+            if len(out) == 1 and self._takes(out[0], values):
+                given = {self.plan.results[0]: out[0]}
+            else:
+                given = self.check_out(values, out, roots)
         with self.engine.on(stream):
             results: tuple[Any, ...] = self.run(values, given)
         return results
+
+    def _takes(self, out: Any, values: Sequence[Any]) -> bool:
+        """Whether an array is known at a glance to take the one result; else it is looked at."""
+        kind = self.array_type
+        return kind is not None and _separate(out, self.plan.asked[0], values, kind)
 
     def run(self, values: Sequence[Any], given: dict[tuple[int, int], Any] | None) -> Any:
         """Queue one run where the device and the stream are current already."""
@@ -280,15 +291,17 @@ def _disorder(
     assert memory is not None
     stage = plan.stages[spot[0]]
     itemsize = array.dtype.itemsize
-    if stage.primitive not in ("transform", "scan"):
+    if stage.primitive not in WITH_STRIDES:
         return ShapeError, (
-            f"is not C-contiguous (strides {memory.strides} bytes), and the result comes from a "
-            f"{stage.primitive}; pass a contiguous array"
+            f"is not C-contiguous (strides {memory.strides} bytes), and a pass of "
+            f"{stage.primitive} stores its results in row-major order; pass a contiguous array, or "
+            "assign what compute() returns"
         )
     if not known:
         return ShapeError, (
-            f"is not C-contiguous (strides {memory.strides} bytes), and this call was planned for "
-            "contiguous results; pass a contiguous array, or compute() the expression itself"
+            f"is not C-contiguous (strides {memory.strides} bytes), and its pass was made for a "
+            "contiguous result, or computes it in another shape; pass a contiguous array, or "
+            "compute() the expression itself"
         )
     reach = itemsize
     for step, size in sorted((abs(s), n) for s, n in zip(memory.strides, array.shape, strict=True)):
@@ -310,7 +323,7 @@ def made_by_planning(leaf: Node | tuple[int, int]) -> bool:
     return leaf.op is IOTA or (leaf.op is SCALAR and isinstance(leaf.arg, Fixed))
 
 
-def _separate(out: Any, root: Node, given: tuple[Any, ...], kind: Any) -> bool:
+def _separate(out: Any, root: Node, given: Sequence[Any], kind: Any) -> bool:
     """Return whether a NumPy array can take `root`, and lies away from the arrays given."""
     return (
         type(out) is kind

@@ -1,4 +1,4 @@
-"""Terminals in NumPy: what histograms, sorts, segments and scattered writes mean.
+"""Terminals in NumPy: what histograms, sorts and scattered writes mean.
 
 Fused operands are evaluated in blocks, in order where the order decides the bits. What a sort
 orders lies in memory already.
@@ -15,7 +15,6 @@ import numpy as np
 from itfuse import reference
 from itfuse.engines.tape import BLOCK, Tape, block_shape, view
 from itfuse.errors import BoundsError
-from itfuse.ops import OPS, identity
 from itfuse.plan.stages import Stage
 
 
@@ -151,56 +150,6 @@ def _sort(stage: Stage, walk: Walk, *outs: Any) -> None:
     walk.in_parallel(work, -(-len(rows) // together))
 
 
-def _reduceat(op: Any, values: Any, starts: Any, dtype: Any) -> Any:
-    """Reduce the values from each start to the next one."""
-    if isinstance(op, np.ufunc):
-        return op.reduceat(values, starts, dtype=dtype)
-    # An operator that NumPy has not: neighbours are combined until each segment is one.
-    counts = np.diff(starts, append=len(values))
-    while counts.max() > 1:
-        place = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
-        first = place % 2 == 0
-        paired = first & (place + 1 < np.repeat(counts, counts))
-        at = np.flatnonzero(paired)
-        values = values.copy()
-        values[at] = op(values[at], values[at + 1])
-        values, counts = values[first], (counts + 1) // 2
-    return values
-
-
-def _segments(stage: Stage, walk: Walk, out: Any) -> None:
-    """Reduce segments: inside each block by `reduceat`, then the blocks of a segment in order."""
-    (combine,) = stage.combine
-    (offsets,) = walk.whole
-    op = OPS[combine.op].twin(out.dtype.kind)
-    out[...] = identity(combine.op, out.dtype)
-    if len(offsets) < 2 or not walk.count:
-        return
-    found: list[Any] = [None] * walk.count
-
-    def work(numbers: Iterator[int]) -> None:
-        scratch = walk.tape.scratch()
-        for number in numbers:
-            (values,) = walk.values(number, scratch)
-            start, stop = number * BLOCK, number * BLOCK + values.size
-            first = max(int(np.searchsorted(offsets, start, "right")) - 1, 0)
-            last = int(np.searchsorted(offsets, stop, "left"))
-            bounds = np.clip(offsets[first : last + 1], start, stop) - start
-            inside = np.flatnonzero(bounds[1:] > bounds[:-1])
-            if inside.size:
-                end = bounds[inside[-1] + 1]
-                partial = _reduceat(op, values[:end], bounds[inside], out.dtype)
-                found[number] = (inside + first, partial)
-
-    walk.in_parallel(work, walk.count)
-    for number, one in enumerate(found):
-        if one is not None:
-            at, partial = one
-            if offsets[at[0]] < number * BLOCK:  # begun in an earlier block
-                partial[0] = op(out[at[0]], partial[0])
-            out[at] = partial
-
-
 _AT = {"add": np.add, "min": np.minimum, "max": np.maximum}
 
 
@@ -226,7 +175,6 @@ def _scatter(stage: Stage, walk: Walk, out: Any) -> None:
 _RUN: dict[str, Callable[..., None]] = {
     "histogram": _histogram,
     "sort": _sort,
-    "segments": _segments,
     "scatter": _scatter,
 }
 

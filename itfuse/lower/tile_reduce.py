@@ -36,7 +36,7 @@ from itfuse.lower.tile import (
 from itfuse.plan.order import LANES, LARGE, LARGE_LEAF, LEAF, THREADS
 from itfuse.plan.stages import Stage, fields
 
-_BLOCK_TREE = f"""\
+BLOCK_TREE = f"""\
 // Combines the values of a warp; the result is its first thread's.
 __device__ __forceinline__ Item warp_combine(Item a) {{
 #pragma unroll
@@ -103,7 +103,7 @@ def lower_reduce(stage: Stage, name: str, aligned: bool) -> TileKernel:
         fresh(combined),
         item_struct(stage.combine),
         item_functions(stage.combine),
-        _BLOCK_TREE,
+        BLOCK_TREE,
         struct_text("State", [declaration for declaration, _ in state.fields]),
         comment(stage.element, "r{at}") + one_text(stage, state.rank),
         _combined(stage) + comment(stage.finish, "y{at}"),

@@ -11,9 +11,11 @@ from itfuse.errors import NeedsBuffer
 from itfuse.expr import Node
 from itfuse.ops import INPUT
 from itfuse.plan.fuse import Layouts, fuse
+from itfuse.plan.ordered import in_order
 from itfuse.plan.primitives import choose
 from itfuse.plan.simplify import simplify
 from itfuse.plan.stages import Input, Instr, Note, Output, Plan, Program, Stage
+from itfuse.plan.stored import copied
 from itfuse.plan.terminals import compose, has_terminals
 from itfuse.plan.verify import verify
 from itfuse.plan.views import push_views
@@ -81,7 +83,8 @@ def make_plan(
     Raises
     ------
     NeedsBuffer
-        If the plan has more passes than `max_passes` allows.
+        If the plan has more passes than `max_passes` allows, or needs an array between passes that
+        nobody asked for.
     ConfigError, ValueError
         If an option is not valid.
     """
@@ -95,14 +98,23 @@ def make_plan(
         return Plan((), (), (), device, roots)
     engine = "cpu" if device == "cpu" else "cuda"
     if has_terminals(roots):  # the next two steps for one terminal after another
-        made = compose(roots, layouts, engine)
-        stages, results, notes = made.stages, made.results, made.notes
+        roots, why = in_order(roots, engine)
+        made = compose(roots, (), engine)
+        if any(layouts):
+            roots, layouts, also = copied(roots, layouts, made.stages, made.results)
+            why += also
+            made = compose(roots, layouts, engine)
+        stages, results, notes = made.stages, made.results, why + made.notes
         roots = tuple(made.roots)
     else:
         roots = push_views(roots)
         if until == "views":
             return Plan((), (), (), device, roots)
-        stages, results, notes = fuse(roots, layouts)
+        stages, results, notes = fuse(roots)
+        if any(layouts):
+            roots, layouts, why = copied(roots, layouts, stages, results)
+            stages, results, notes = fuse(roots, layouts)
+            notes += why
     if until in ("views", "fuse"):
         return Plan(tuple(stages), tuple(results), tuple(notes), device, roots, asked, layouts)
     for number, stage in enumerate(stages):

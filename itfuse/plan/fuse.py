@@ -12,15 +12,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from itfuse.dtypes import accumulator
 from itfuse.expr import Node, Shape
-from itfuse.ops import COUNT, INPUT, OPS, RESHAPE, SEGMENTS
-from itfuse.plan.index import contiguous_strides, grouped, inner_step
-from itfuse.plan.late import Group, When, timetable
+from itfuse.ops import COUNT, INPUT, RESHAPE
+from itfuse.plan.index import contiguous_strides, grouped
+from itfuse.plan.late import Group, When, lies_across, timetable
 from itfuse.plan.stages import Combine, Input, Instr, Note, Output, Phase, Stage, fields
-from itfuse.plan.write import Inputs, Spot, Writer
+from itfuse.plan.write import Inputs, Spot, Writer, by_columns, from_column_to_column
 from itfuse.rows.op import SELECTION, TERMINAL
 from itfuse.wording import leaf_names, text, toposort
 
@@ -76,7 +74,7 @@ def fuse(
     order = toposort(roots)
     late = _Late(order)
     notes: list[Note] = []
-    passes = _collect(order, roots, late, notes, start)
+    passes = _collect(order, roots, late, notes, start, plain=not any(layouts))
     home = _homes(order, late, passes)
     outputs = _outputs(order, roots, late, home, passes)
     names = leaf_names(order) if names is None else names
@@ -98,7 +96,7 @@ def fuse(
         if stage.size_class and stage.size_class[0] == "walk":
             again = (
                 f"pass {start + s + 1} reads rows of {stage.length} elements {len(stage.phases)} "
-                "times, after the first from the chip: they do not fit registers"
+                "times, after the first from the chip: they do not fit the registers of a block"
             )
             notes.append(Note("read-again", again))
         for i in stage.inputs:
@@ -163,7 +161,13 @@ def _inputs(tokens: set[Node]) -> set[Node]:
 
 
 def _collect(
-    order: list[Node], roots: tuple[Node, ...], late: _Late, notes: list[Note], start: int
+    order: list[Node],
+    roots: tuple[Node, ...],
+    late: _Late,
+    notes: list[Note],
+    start: int,
+    *,
+    plain: bool,
 ) -> list[_Pass]:
     wanted: list[tuple[str, Node, Shape, Group | None]] = []  # primitive, member, domain, rows
     for node in order:
@@ -202,11 +206,30 @@ def _collect(
             passes.append(first)
         first.members.append(member)
         first.tokens |= tokens
+    for one in [p for p in passes if p.primitive == "transform" and plain]:
+        into = next((p for p in passes if _takes(p, one)), None)
+        if into is not None:
+            into.members += one.members
+            passes.remove(one)
     # A stable sort: passes of one time stay in the order in which the user asked for them, except
     # that results of whole arrays are there before the rows that may use them.
     passes.sort(key=lambda p: (p.time, p.primitive == "rows"))
     _explain_separate(passes, notes, start)
     return passes
+
+
+def _takes(rows: _Pass, one: _Pass) -> bool:
+    """Whether a pass that writes elements of its rows may write those of a transform as well.
+
+    It does if it reads all of their arrays anyway. A pass that only reduces keeps no row on chip.
+    """
+    if rows.primitive != "rows" or not rows.written():
+        return False
+    same = (rows.time, rows.shape) == (one.time, one.shape)
+    reads = _inputs(one.tokens)
+    if not (same and reads and reads <= _inputs(rows.tokens)):
+        return False
+    return not any(lies_across(node) for node in toposort(one.members))
 
 
 def _flags(member: Node) -> tuple[Node, ...]:
@@ -355,11 +378,8 @@ def _terminal(node: Node, inputs: Inputs, writer: Writer, written: tuple[Output,
     whole = tuple(
         Input("array", src.dtype.name, "whole", src, (), src.size) for src in node.srcs[how.fused :]
     )
-    combine: tuple[Combine, ...] = ()
-    if node.op is SEGMENTS:
-        combine = (Combine(OPS[how.options[0]].combine, node.dtype.name),)
     return Stage(
-        node.op.name, element, combine, None, (*frozen, *whole), written, how.domain, dims,
+        node.op.name, element, (), None, (*frozen, *whole), written, how.domain, dims,
         how=replace(how, side=0), sides=(how.side,),
     )  # fmt: skip
 
@@ -438,9 +458,9 @@ def _rows(
     *before, end = phases
     values = tuple(slot[output.node] for output in written[len(elements) :])
     primitive = "rows"
-    if not before and not elements and _by_columns(frozen, kept):
+    if not before and not elements and by_columns(frozen, kept):
         primitive = "columns"
-        frozen = tuple(_from_column_to_column(i, kept) for i in frozen)
+        frozen = tuple(from_column_to_column(i, kept) for i in frozen)
     return Stage(
         primitive, end.element, end.combine, end.finish, frozen, written, group.domain, dims,
         axes=group.axes, kept=kept, before=tuple(before), written=values,
@@ -468,21 +488,3 @@ def _handed_on(
             if not inside or phase_of[user] != phase_of[src]:
                 leaving.add(src)
     return [node for node in own if node in leaving]
-
-
-def _by_columns(inputs: tuple[Input, ...], kept: int) -> bool:
-    """Whether the largest input lies along the kept axes in memory, and not along the rows."""
-    strided = [i for i in inputs if i.strides and i.layout != "fixed"]
-    largest = max(strided, key=lambda i: i.bytes, default=None)
-    if largest is None or largest.layout == "linear":
-        return False
-    across, along = abs(largest.strides[kept - 1]), abs(largest.strides[-1])
-    return 0 < across < along
-
-
-def _from_column_to_column(i: Input, kept: int) -> Input:
-    """Return an input of `columns`, whose vectors lie along the last kept axis."""
-    if i.layout != "strided":
-        return i
-    inner = inner_step(i.strides[:kept], np.dtype(i.dtype).itemsize)
-    return replace(i, inner=inner, turned=None)

@@ -182,6 +182,9 @@ def grouped(shape: Shape, domain: Shape) -> tuple[Form, ...]:
     rows = []
     at = 0
     for size in shape:
+        if size == 1 and (at == rank or domain[at] != 1):  # an axis that the domain leaves out
+            rows.append(Form(0, (0,) * rank))
+            continue
         end, total = at + 1, domain[at]
         while total != size:
             total *= domain[end]

@@ -18,10 +18,11 @@ from itfuse.ops import GATHER, INPUT, RESHAPE, STRIDED
 from itfuse.plan.index import Form
 from itfuse.rows.op import SELECTION, TERMINAL
 
-ON_CHIP = 1 << 17
-"""Elements of a row that one pass may walk several times: up to 2**15 in registers, from there on
-out of the second-level cache. Longer rows do not stay on chip, so that a second walk reads memory
-again: another pass, whose bytes show in the plan, costs the same."""
+ON_CHIP = 1 << 18
+"""Elements of a row that one pass may walk several times: in registers, beyond 2**15 in those of a
+cluster of blocks or, where there are none, out of the second-level cache. Longer rows do not stay
+on chip, so that a second walk reads memory again: another pass, whose bytes show in the plan, costs
+the same."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def timetable(order: Iterable[Node]) -> tuple[dict[Node, When], dict[Node, str]]
     why: dict[Node, str] = {}
     across: set[Node] = set()  # reads an array whose elements lie apart along the last axis
     for node in order:
-        if node.op in (INPUT, STRIDED) and _lies_across(node):
+        if node.op in (INPUT, STRIDED) and lies_across(node):
             across.add(node)
         if any(src in across for src in node.srcs) and not node.op.reduces:
             across.add(node)
@@ -138,7 +139,8 @@ def timetable(order: Iterable[Node]) -> tuple[dict[Node, When], dict[Node, str]]
     return when, why
 
 
-def _lies_across(node: Node) -> bool:
+def lies_across(node: Node) -> bool:
+    """Whether a leaf's elements lie apart along the last axis, and closer along another."""
     if isinstance(node.arg, Memory):
         strides = node.arg.strides
     elif isinstance(node.arg, Form):

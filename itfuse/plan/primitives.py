@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from itfuse.config import setting
 from itfuse.dtypes import DTYPES
 from itfuse.errors import Unsupported
+from itfuse.plan.ordered import has_atomic
 from itfuse.plan.stages import Note, Stage
 from itfuse.wording import text
 
@@ -86,21 +86,6 @@ def _not_in_order(stage: Stage) -> str:
     return "an output is not contiguous over the domain" if strided else ""
 
 
-def _weights_in_order(stage: Stage) -> str:
-    if stage.how is None or stage.how.fused == 1:
-        return ""
-    row = DTYPES[stage.outputs[0].dtype]
-    if row.bits not in (32, 64) or row.kind == "c":
-        return f"a GPU has no atomic add of {row.name}; .astype('float64') the weights"
-    if setting("determinism") != "not_guaranteed":
-        return (
-            "weights are added in an order that differs from run to run on a GPU; sort the places "
-            "with itf.sort_by_key and take itf.segment_sum of the weights, or allow it by "
-            "determinism='not_guaranteed'"
-        )
-    return ""
-
-
 SELECTED_BYTES = 128
 """Bytes of all values of an element that a selection's kernel keeps on chip."""
 
@@ -119,7 +104,7 @@ def _in_any_order(stage: Stage) -> str:
     """Say what the order of atomic operations changes."""
     assert stage.how is not None
     floats = DTYPES[stage.outputs[0].dtype].kind == "f"
-    if stage.primitive == "histogram":
+    if stage.primitive == "histogram":  # with weights: as determinism="not_guaranteed" asks
         return _SUMS if stage.how.fused == 2 and floats else ""
     (mode,) = stage.how.options
     if mode == "set":
@@ -133,10 +118,11 @@ _SUMS = "floats are added in an order that differs from run to run, and so do th
 def _atomic(stage: Stage) -> str:
     assert stage.how is not None
     (mode,) = stage.how.options
-    row = DTYPES[stage.outputs[0].dtype]
-    if mode != "set" and (row.bits not in (32, 64) or row.kind == "c"):
-        return f"a GPU has no atomic {mode} of {row.name}; .astype('int32') or .astype('float32')"
-    return ""
+    dtype = stage.outputs[0].dtype
+    if mode == "set" or has_atomic(dtype):
+        return ""
+    instead = "ordered=True, or " if mode == "add" else ""
+    return f"a GPU has no atomic {mode} of {dtype}; {instead}.astype('int32') or .astype('float32')"
 
 
 def _rows_of_words(stage: Stage) -> str:
@@ -145,10 +131,25 @@ def _rows_of_words(stage: Stage) -> str:
     return ""
 
 
-def _few_segments(stage: Stage) -> str:
+def _not_bare_segments(stage: Stage) -> str:
+    """Say why segments are not one reduction that is written as it is."""
+    if len(stage.combine) != 1 or len(stage.outputs) != 1:
+        return "CUB's segmented reduction has one result"
+    if stage.finish is None or len(stage.finish.instrs) != 1:
+        return "CUB's segmented reduction has no epilogue"
+    if stage.outputs[0].strides:
+        return "CUB writes contiguous results"
     if stage.outputs[0].size >= 1 << 31:
         return "CUB takes fewer than 2**31 segments"
     return ""
+
+
+def _not_checked(stage: Stage) -> str:
+    """Say what CUB's segments do not keep."""
+    text = "CUB reads what offsets name, also beyond the array"
+    if DTYPES[stage.combine[0].dtype].kind in "fc":
+        text += ", and adds floats in an order of its own: the same on every run of one GPU"
+    return text
 
 
 def selected_bytes(stage: Stage) -> int:
@@ -177,17 +178,20 @@ STRATEGIES: tuple[Strategy, ...] = (
              "whole rows on chip, each walked as often as the expression needs"),
     Strategy("tile", "cuda", "columns", _never,
              "threads along the kept axes, in the same fixed order: nothing is transposed"),
-    Strategy("tile", "cuda", "histogram", _weights_in_order,
+    Strategy("tile", "cuda", "histogram", _never,
              "integer counts in shared memory, added to the result once a block", _in_any_order),
     Strategy("tile", "cuda", "scatter", _atomic, "one write or atomic operation an element",
              _in_any_order),
     Strategy("cub.pointers", "cuda", "sort", _rows_of_words,
              "CUB's radix sort of one row, its segmented sort of several"),
-    Strategy("cub.iterator", "cuda", "segments", _few_segments,
-             "CUB's segmented reduction of a TransformIterator"),
+    Strategy("tile", "cuda", "segments", _never,
+             "one launch, balanced for any mix of lengths, each segment in the order of an array"),
+    Strategy("cub.iterator", "cuda", "segments", _not_bare_segments,
+             "CUB's segmented reduction of a TransformIterator, to compare: a block a segment",
+             _not_checked),
     Strategy("blocks", "cpu", "histogram", _never, "cache-sized blocks of NumPy, weights in order"),
     Strategy("blocks", "cpu", "sort", _never, "NumPy's stable sort of rows"),
-    Strategy("blocks", "cpu", "segments", _never, "cache-sized blocks of NumPy, merged in order"),
+    Strategy("blocks", "cpu", "segments", _never, "those of like lengths at once, in that order"),
     Strategy("blocks", "cpu", "scatter", _never, "cache-sized blocks of NumPy, in order"),
     Strategy("tile", "cuda", "scan", _never,
              "one launch in the fixed order of docs/determinism.md: blocks learn from each other "

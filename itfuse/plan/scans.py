@@ -16,7 +16,7 @@ from itfuse.ops import INPUT, ROWS
 from itfuse.plan.index import contiguous_strides
 from itfuse.plan.stages import Combine, Instr, Output, Stage
 from itfuse.plan.write import Inputs, Spot, Writer, follows
-from itfuse.rows.op import PLACE, SELECTION, TERMINAL
+from itfuse.rows.op import ELEMENTWISE, PLACE, SELECTION, TERMINAL
 from itfuse.wording import toposort
 
 
@@ -101,18 +101,33 @@ class ScanPass:
         )  # fmt: skip
 
 
-def reductions(srcs: Sequence[Node]) -> list[Node]:
-    """Return the outermost reductions under `srcs`."""
-    found: list[Node] = []
-    seen: set[Node] = set(srcs)
-    stack = list(srcs)
+def late_values(tops: Sequence[Node]) -> list[Node]:
+    """Return what is known after reductions under `tops`, and is used element by element.
+
+    These are the outermost reductions, each with what is computed of its results alone (a mean),
+    so that one value goes to the scan. What a terminal reads is not looked at.
+    """
+    late: set[Node] = set()
+    order = toposort(tops)
+    for node in order:
+        if node.op.reduces or _of_late(node, late):
+            late.add(node)
+    found: set[Node] = set()
+    seen = set(tops)
+    stack = list(tops)
     while stack:
         node = stack.pop()
-        if node.op.reduces:
-            found.append(node)
-            continue
-        for src in node.srcs:
-            if src not in seen:
-                seen.add(src)
-                stack.append(src)
-    return found
+        if node in late:
+            found.add(node)
+        elif node.op.kind not in (TERMINAL, SELECTION):
+            fresh = [src for src in node.srcs if src not in seen]
+            seen.update(fresh)
+            stack += fresh
+    return [node for node in order if node in found]
+
+
+def _of_late(node: Node, late: set[Node]) -> bool:
+    """Whether a node is computed of late values of its own shape and of single numbers."""
+    if node.op.kind != ELEMENTWISE or not any(src in late for src in node.srcs):
+        return False
+    return all(src.size == 1 or (src in late and src.shape == node.shape) for src in node.srcs)

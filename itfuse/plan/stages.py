@@ -348,7 +348,7 @@ class Stage:
     def wide(self) -> bool:
         """Whether indices need 64 bits: 2**31 elements, or as many bytes from one to the next."""
         steps = [abs(step) for i in self.inputs if i.mapped for step in i.strides]
-        steps += [abs(step) for o in self.outputs for step in o.strides]
+        steps += [abs(step) for o in self.outputs for step in (*o.strides, o.size)]
         # A margin for the last block, whose threads count past the end.
         return max([self.size + (1 << 16), *steps]) >= 1 << 31
 
@@ -395,7 +395,7 @@ class Stage:
         if not isinstance(source, Node):
             return sum(i.bytes for i in inputs)
         whole = source.size * source.dtype.itemsize
-        if any(i.layout == "gathered" for i in inputs):
+        if any(i.layout in ("gathered", "whole") for i in inputs):
             return whole
         ends: list[int] = []
         for i in inputs:
@@ -421,7 +421,7 @@ class Note:
         A stable word for tests: `needs-result`, `no-common-input`, `different-domain`,
         `different-axes`, `different-flags`, `different-primitive`, `read-again`, `strategy`,
         `materialized` (a pass that writes an operand which an algorithm needs in memory),
-        `determinism`.
+        `determinism`, `strided-out` (a pass that copies results into the caller's array).
     text : str
         The sentence for people.
     """

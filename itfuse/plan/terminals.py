@@ -16,10 +16,12 @@ from itfuse import expr
 from itfuse.dtypes import kind
 from itfuse.expr import Memory, Node, make
 from itfuse.form import Fixed
-from itfuse.ops import INPUT, IOTA, OPS, SCALAR, SCAN, SORT
+from itfuse.ops import BUFFER, INPUT, IOTA, OPS, SCALAR, SCAN, SEGMENTS, SORT
+from itfuse.plan.buffers import full_terminals, needs_buffer
 from itfuse.plan.fuse import Layouts, fuse
 from itfuse.plan.index import Form, along, contiguous_strides
-from itfuse.plan.scans import ScanPass, reductions
+from itfuse.plan.scans import ScanPass, late_values
+from itfuse.plan.segments import SegmentsPass
 from itfuse.plan.stages import Input, Note, Output, Program, Stage
 from itfuse.plan.views import push_views
 from itfuse.plan.write import Spot
@@ -121,6 +123,10 @@ class _Composer:
         self.orders: set[object] = set()  # sorts of which the order is asked for
         self.scans: dict[object, ScanPass] = {}
         self.scan_of: dict[Node, ScanPass] = {}  # leaf -> the scan whose values it stands for
+        self.full: set[Node] = set()  # terminals, and then leaves, that leave all elements
+        self.asked: set[Node] = set()  # leaves that may lie in memory
+        self.readers: dict[Node, Stage] = {}  # leaf -> a pass that reads it element by element
+        self.turned: dict[Node, Node] = {}  # what sorted keys mean -> the leaf of the keys
         self.names: dict[Node, str] = {}
 
     def run(self, roots: tuple[Node, ...], layouts: Layouts) -> Composed:
@@ -132,8 +138,12 @@ class _Composer:
         final: dict[int, Node] = {}
         rest: list[int] = []
         for at, root in enumerate(found):
-            # An expression asked for twice is two arrays; the second one is a copy.
-            if root in self.scan_of and layout[at] is not None:
+            if root in self.turned:
+                self.asked.add(self.turned[root])
+            # An expression asked for twice is two arrays; the second one is a copy, where the pass
+            # cannot write both.
+            again = root in self.scan_of and self._spot(root) in results.values()
+            if root in self.scan_of and (again or layout[at] is not None):
                 scan, final[at] = self.scan_of[root], self.core[root]
                 results[at] = scan.write(root, final[at], layout[at])
             elif root in self.core and self._spot(root) not in results.values():
@@ -151,6 +161,11 @@ class _Composer:
             final.update(zip(rest, pushed, strict=True))
         for one in reversed(self.scans.values()):  # what a later one reads, is written
             (made.stages[one.number],) = self._all_wired([one.stage()], 0, one.number)
+        for leaf, reader in self.readers.items():
+            if leaf in self.full - self.asked and self.spot[leaf] not in results.values():
+                count = leaf.size * leaf.dtype.itemsize
+                who = ", ".join(text(output.node, self.names) for output in reader.outputs)
+                raise needs_buffer(self.names[leaf], count, who)
         made.results = [results[at] for at in range(len(roots))]
         made.roots = [final[at] for at in range(len(roots))]
         return made
@@ -162,24 +177,60 @@ class _Composer:
         their pass has written.
         """
         order = toposort(roots)
+        self.full |= full_terminals(order)
         whole: dict[Node, Node] = {}  # operand -> a terminal that reads it
+        over: set[Node] = set()  # what needs a scan, or segments
         for node in order:
             if node.op.kind == TERMINAL:
                 whole.update(dict.fromkeys(node.srcs[node.arg.fused :], node))
                 if node.arg.side:
                     self.orders.add((node.op, node.srcs, node.arg.options))
+            if node.op in (SCAN, SEGMENTS) or any(src in over for src in node.srcs):
+                over.add(node)
         new: dict[Node, Node] = {}
         for node in order:
-            srcs = tuple(new[src] for src in node.srcs)
-            same = all(a is b for a, b in zip(srcs, node.srcs, strict=True))
-            made = node if same else make(node.op, srcs, node.dtype, node.shape, node.arg)
-            if node.op.kind == TERMINAL:
-                ordered = (node.op, node.srcs, node.arg.options) in self.orders
-                made = self._terminal(made, ordered)
-            if node in whole and not self._canonical(node, whole[node]):
-                made = self._array(made, whole[node])
-            new[node] = made
+            if node not in over:
+                self._rewrite(node, new, whole)
+        if over:
+            self._before_scans([node for node in order if node in over], roots, new)
+        for node in order:
+            if node in over:
+                self._rewrite(node, new, whole)
         return tuple(new[root] for root in roots)
+
+    def _rewrite(self, node: Node, new: dict[Node, Node], whole: dict[Node, Node]) -> None:
+        srcs = tuple(new[src] for src in node.srcs)
+        same = all(a is b for a, b in zip(srcs, node.srcs, strict=True))
+        made = node if same else make(node.op, srcs, node.dtype, node.shape, node.arg)
+        if node.op.kind == TERMINAL:
+            ordered = (node.op, node.srcs, node.arg.options) in self.orders
+            made = self._terminal(made, ordered)
+            if node in self.full:
+                self.full.add(self.turned.get(made, made))
+        if node in whole and not self._canonical(node, whole[node]):
+            made = self._array(made, whole[node])
+        new[node] = made
+
+    def _before_scans(
+        self, over: list[Node], roots: tuple[Node, ...], new: dict[Node, Node]
+    ) -> None:
+        """Plan the reductions that scans need before them, or beside: scans carry their values."""
+        tops = dict.fromkeys(src for node in over for src in node.srcs if src in new)
+        found = late_values(tuple(tops))
+        if found:
+            # What else is asked for of the same arrays may join these passes.
+            found += [root for root in late_values(roots) if root in new and root in roots]
+            done = self._left_by(tuple(dict.fromkeys(new[node] for node in found)))
+            new.update(zip(new, substitute(tuple(new.values()), done), strict=True))
+
+    def _left_by(self, values: tuple[Node, ...]) -> dict[Node, Node]:
+        """Plan reductions together, and return a leaf for each."""
+        cores = push_views(values)
+        spots = self._add(cores)
+        return {
+            value: self._leaf(value, text(value, self.names), spot, core)
+            for value, spot, core in zip(values, spots, cores, strict=True)
+        }
 
     def _add(self, roots: tuple[Node, ...], layouts: Layouts = ()) -> list[Spot]:
         """Append the passes of `roots`."""
@@ -202,6 +253,8 @@ class _Composer:
             wired.append(replace(stage, inputs=inputs))
             for i in stage.inputs:
                 if isinstance(i.source, Node) and i.source in self.spot:
+                    if i.layout != "whole":
+                        self.readers.setdefault(i.source, stage)
                     what, earlier = self.names[i.source], self.spot[i.source][0]
                     notes.append(Note(
                         "needs-result",
@@ -214,6 +267,8 @@ class _Composer:
         if isinstance(i.source, tuple):
             return replace(i, source=(i.source[0] + start, i.source[1]))
         if i.source in self.spot or i.source in self.scan_of:
+            if i.layout == "whole":
+                self.asked.add(i.source)
             return replace(i, kind="carried", source=self._spot(i.source))
         return i
 
@@ -231,17 +286,14 @@ class _Composer:
         if not under or root in self.core:
             return None
         last = under[max(under)]  # it waits for the others
-        (pushed,) = push_views((root,))
-        spots = self.spot | {
-            leaf: (one.number, 0) for leaf, one in self.scan_of.items() if leaf not in self.spot
-        }
-        return last if last.computes(pushed, spots) else None
+        (pushed,) = push_views((root,), splits=False)
+        return last if last.computes(pushed, self._places()) else None
 
     def _scan(self, node: Node) -> Node:
         """Take the place of a scan's pass, and return the leaf of its values."""
         what = text(node, self.names)
         bare = self._without_reductions(node.srcs)
-        core = make(node.op, push_views(bare), node.dtype, node.shape, node.arg)
+        core = make(node.op, push_views(bare, splits=False), node.dtype, node.shape, node.arg)
         group = (core.op, core.srcs, replace(core.arg, side=0))
         if group not in self.scans:
             self.scans[group] = ScanPass(core, len(self.made.stages))
@@ -255,16 +307,40 @@ class _Composer:
         self.scan_of[leaf] = scan
         return leaf
 
+    def _segments(self, node: Node) -> Node:
+        """Join or begin a pass over segments, and return the leaf of the reduction's values."""
+        what = text(node, self.names)
+        offsets = self._array(node.srcs[-1], node)
+        bare = push_views(self._without_reductions(node.srcs[:-1]), splits=False)
+        core = make(node.op, (*bare, offsets), node.dtype, node.shape, node.arg)
+        spots = self._places()
+        open_passes = [one for one in self.scans.values() if isinstance(one, SegmentsPass)]
+        found = next((one for one in open_passes if one.takes(core, spots)), None)
+        if found is None:
+            found = SegmentsPass(core, len(self.made.stages))
+            self.scans[core] = found
+            self.made.stages.append(Stage("segments", Program((), ()), (), None, (), (), (), ()))
+        for leaf, (_, shown) in found.leaves.items():
+            if shown is core:
+                return leaf
+        leaf = self._leaf(core, what, None, core)
+        found.leaves[leaf] = (0, core)
+        self.scan_of[leaf] = found
+        return leaf
+
+    def _places(self) -> dict[Node, Spot]:
+        """Return where leaves are left, or would be if somebody read them as arrays."""
+        return self.spot | {
+            leaf: (one.number, 0) for leaf, one in self.scan_of.items() if leaf not in self.spot
+        }
+
     def _without_reductions(self, srcs: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Plan the reductions under a scan's operands, and put leaves in their places."""
-        new: dict[Node, Node] = {}
-        for node in reductions(srcs):
-            if node not in self.arrays:
-                (core,) = push_views((node,))
-                (spot,) = self._add((core,))
-                self.arrays[node] = self._leaf(node, text(node, self.names), spot, core)
-            new[node] = self.arrays[node]
-        return substitute(srcs, new)
+        """Plan the reductions of other scans' values, and put leaves in their places."""
+        found = late_values(srcs)
+        missing = tuple(node for node in found if node not in self.arrays)
+        if missing:
+            self.arrays |= self._left_by(missing)
+        return substitute(srcs, {node: self.arrays[node] for node in found})
 
     def _leaf(self, node: Node, what: str, spot: Spot | None, core: Node | None = None) -> Node:
         """Return an array leaf that stands for what a pass leaves at `spot`, if it must."""
@@ -283,6 +359,10 @@ class _Composer:
         """Plan a terminal whose operands have no terminal left, and return its leaf."""
         if node.op is SCAN:
             return self._scan(node)
+        if node.op is BUFFER:
+            return self._array(node.srcs[0], node)
+        if node.op is SEGMENTS:
+            return self._segments(node)
         how, what = node.arg, text(node, self.names)
         whole = [self._array(src, node) for src in node.srcs[how.fused :]]
         if self.engine == "cuda" and node.op is SORT:
@@ -306,7 +386,9 @@ class _Composer:
             self.groups[group] = s
             leaf = self._leaf(core, what, (s, o), core)
         if mapped:
-            return make(OPS["from_sort_key"], (leaf,), node.dtype, node.shape)
+            found = make(OPS["from_sort_key"], (leaf,), node.dtype, node.shape)
+            self.turned[found] = leaf
+            return found
         return leaf
 
     def _canonical(self, src: Node, user: Node) -> bool:
@@ -329,7 +411,8 @@ class _Composer:
 
     def _array(self, src: Node, user: Node) -> Node:
         """Return an operand that is read as an array: itself, or what a pass of its own writes."""
-        what = text(src, self.names)
+        what = text(user if user.op is BUFFER else src, self.names)
+        self.asked.add(self.turned.get(src, src))
         if self._canonical(src, user) and self._mapped(user):
             src = expr.elementwise(OPS["sort_key"], (src,))
         elif self._canonical(src, user):
@@ -341,12 +424,15 @@ class _Composer:
             return src
         if src not in self.arrays:
             (core,) = push_views((src,))
-            (spot,) = self._add((core,))
+            if scan := self._scan_that_computes(src):
+                spot = scan.write(core, core)
+            else:
+                (spot,) = self._add((core,))
             self.arrays[src] = self._leaf(src, what, spot, core)
             how = " as integers in the order of the floats" if self._mapped(user) and (
                 src.op is OPS["sort_key"]) else ""  # fmt: skip
+            why = "as was asked" if user.op is BUFFER else f"where {user.op.name} needs it"
             self.made.notes.append(Note(
-                "materialized",
-                f"pass {spot[0] + 1} writes {what} to memory{how}, where {user.op.name} needs it",
+                "materialized", f"pass {spot[0] + 1} writes {what} to memory{how}, {why}"
             ))  # fmt: skip
         return self.arrays[src]

@@ -57,8 +57,10 @@ def _single(stage: Stage, where: str) -> tuple[str, ...]:
         whole = [i for i in stage.inputs if i.layout == "whole"]
         _demand(len(made) == stage.how.fused, f"{where}: operands")
         _demand(all(i.kind != "scalar" for i in whole), f"{where}: a number is no array")
-        if stage.primitive == "scan":
-            _demand(all(o.size == stage.size for o in stage.outputs), f"{where}: shapes")
+        if stage.primitive in ("scan", "segments"):
+            sizes = {o.size for o in stage.outputs}
+            size = stage.size if stage.primitive == "scan" else whole[0].elements - 1
+            _demand(sizes == {size}, f"{where}: shapes")
             return _finished(stage, made, where)
         return tuple(output.dtype for output in stage.outputs)
     if stage.primitive == "select":

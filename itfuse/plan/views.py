@@ -73,13 +73,16 @@ class _SplitError(Exception):
         self.finer = finer_domain
 
 
-def push_views(roots: tuple[Node, ...]) -> tuple[Node, ...]:
+def push_views(roots: tuple[Node, ...], *, splits: bool = True) -> tuple[Node, ...]:
     """Return `roots` with every view moved into the leaves; the same objects if there is none.
 
     Parameters
     ----------
     roots : tuple of Node
         Expressions.
+    splits : bool
+        Whether a domain may be split into more axes than the root has. A pass along an axis needs
+        that axis whole: places are computed then.
 
     Returns
     -------
@@ -90,7 +93,7 @@ def push_views(roots: tuple[Node, ...]) -> tuple[Node, ...]:
     order = toposort(roots)
     if not any(node.op.kind == PLACE for node in order):
         return roots
-    resolver = _Resolver(order)
+    resolver = _Resolver(order, splits)
     while True:
         try:
             return tuple(resolver.root(root) for root in roots)
@@ -102,7 +105,8 @@ Steps = Generator[tuple[Node, Index], Node, Node]
 
 
 class _Resolver:
-    def __init__(self, order: list[Node]) -> None:
+    def __init__(self, order: list[Node], splits: bool) -> None:
+        self.splits = splits
         self.moved: set[Node] = set()  # nodes with a view somewhere below
         for node in order:
             if node.op.kind == PLACE or any(src in self.moved for src in node.srcs):
@@ -271,7 +275,8 @@ class _Resolver:
             rows = unravel(row, index.domain, dims)
             if rows is not None:
                 return _sum(index.domain, tuple(rows), merged)
-            if index.domain in self.domains.values() and len(index.domain) < _MOST_AXES:
+            free = self.splits and index.domain in self.domains.values()
+            if free and len(index.domain) < _MOST_AXES:
                 split = finer(row, index.domain, dims)
                 if split is not None:
                     raise _SplitError(index.domain, split)

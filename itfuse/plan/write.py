@@ -203,6 +203,24 @@ def follows(dims: Shape, strides: Shape, itemsize: int) -> bool:
     return all(map(_follows, dims, strides, contiguous_strides(dims, itemsize)))
 
 
+def by_columns(inputs: tuple[Input, ...], kept: int) -> bool:
+    """Whether the largest input lies along the kept axes in memory, and not along the rows."""
+    strided = [i for i in inputs if i.strides and i.layout != "fixed"]
+    largest = max(strided, key=lambda i: i.bytes, default=None)
+    if largest is None or largest.layout == "linear":
+        return False
+    across, along = abs(largest.strides[kept - 1]), abs(largest.strides[-1])
+    return 0 < across < along
+
+
+def from_column_to_column(i: Input, kept: int) -> Input:
+    """Return an input of `columns`, whose vectors lie along the last kept axis."""
+    if i.layout != "strided":
+        return i
+    inner = inner_step(i.strides[:kept], np.dtype(i.dtype).itemsize)
+    return replace(i, inner=inner, turned=None)
+
+
 class Writer:
     """Writes one Program: nodes become instructions, each once.
 

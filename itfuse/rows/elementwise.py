@@ -11,6 +11,7 @@ import numpy as np
 
 from itfuse import dtypes, reference, special
 from itfuse.rows import complex_cpp
+from itfuse.rows.folds import greatest, least
 
 NEXT = """
 // The neighbour of a towards b: by its bits, whose order is that of the numbers.
@@ -129,6 +130,11 @@ def _pieces(which: int) -> Any:
     return rule
 
 
+def _passed_over(worst: Any) -> Any:
+    """Return the neutral element of `fmax` or `fmin`: NaN, or of integers the worst one."""
+    return lambda dtype: np.nan if dtypes.kind(dtype) in "fc" else worst(dtype)
+
+
 _MAX = "({0} > {1} || {1} != {1}) ? {0} : {1}"
 _MIN = "({0} < {1} || {1} != {1}) ? {0} : {1}"
 
@@ -145,11 +151,11 @@ UFUNCS: tuple[dict[str, Any], ...] = (
     dict(name="fmax", arity=2, doc="The greater; the other where one is NaN.",
          numpy=reference.fmax, ufunc=np.fmax, numpy_c=np.fmax,
          cpp={"f": _MAX, "float16": _MAX.replace(">", ">="), "*": "{0} > {1} ? {0} : {1}",
-              "c": "(itf_nan({1}) || {0} >= {1}) ? {0} : {1}"}),
+              "c": "(itf_nan({1}) || {0} >= {1}) ? {0} : {1}"}, identity=_passed_over(least)),
     dict(name="fmin", arity=2, doc="The lesser; the other where one is NaN.",
          numpy=reference.fmin, ufunc=np.fmin, numpy_c=np.fmin,
          cpp={"f": _MIN, "float16": _MIN.replace("<", "<="), "*": "{0} < {1} ? {0} : {1}",
-              "c": "(itf_nan({1}) || {0} <= {1}) ? {0} : {1}"}),
+              "c": "(itf_nan({1}) || {0} <= {1}) ? {0} : {1}"}, identity=_passed_over(greatest)),
     dict(name="nextafter", arity=2, doc="The next number after x1 towards x2.",
          numpy=np.nextafter,
          cpp={"f": "nextafter{s}({0}, {1})", "float16": "itf_next(itf_half(), {0}, {1})",
@@ -174,6 +180,7 @@ UFUNCS: tuple[dict[str, Any], ...] = (
          cpp={"i": "({T})itf_gcd({0}, {1})", "u": "({T})itf_gcd({0}, {1})"}, helper=GCD),
     dict(name="lcm", arity=2, doc="Least common multiple; it wraps.", numpy=np.lcm,
          cpp={"i": "({T})itf_lcm({0}, {1})", "u": "({T})itf_lcm({0}, {1})"},
+         identity=lambda dtype: 1,
          helper={"*": (GCD, LCM)}),
     dict(name="ldexp", arity=2, doc="x1 times 2 to the power of the integer x2.",
          numpy=np.ldexp, cpp={"fi": "ldexp{s}({0}, itf_exponent_of({1}))"}, helper=LDEXP),

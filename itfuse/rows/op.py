@@ -60,6 +60,9 @@ class Op:
         Other public names (the Array API standard's).
     compares : bool
         Whether it compares, and so takes a Python integer by its exact value.
+    wraps : bool
+        Whether a Python integer beyond the dtype is stored as the installed NumPy's `where` does,
+        and not refused.
     idle : bool
         Whether its result is its operand.
     undoes : bool
@@ -70,7 +73,8 @@ class Op:
         For a reduction: the row of the associative operator.
     identity : callable, optional
         For a reduction: dtype -> neutral element. Reductions without a value for nothing set
-        `of_nothing=False`.
+        `of_nothing=False`. For an elementwise row: that of an associative operator, where its
+        ufunc knows none.
     expand : callable, optional
         For a composite: `(F, *args)` -> expression, `F` having every op as a function.
     fields : callable, optional
@@ -112,6 +116,7 @@ class Op:
     method: bool = False
     aliases: tuple[str, ...] = ()
     compares: bool = False
+    wraps: bool = False
     idle: bool = False
     undoes: bool = False
     takes_dtype: bool = False

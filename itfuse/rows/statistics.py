@@ -7,6 +7,7 @@ the planner: what it does for `softmax` it does for any expression of that shape
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from itfuse.dtypes import accumulator, kind
-from itfuse.errors import DTypeError, ShapeError, Unsupported
+from itfuse.errors import DTypeError, ShapeError
+from itfuse.rows.norms import matrix_norm, norm, squared, vector_norm
 
-LONG = 1 << 17
+LONG = 1 << 18
 """Rows longer than this get their variance from one walk (Chan's merging). Shorter ones stay on
 chip, where a second walk over the differences is cheaper and reads no memory: it needs no
 divisions."""
@@ -30,7 +32,6 @@ class Statistic:
     arity: int
     doc: str
     expand: Callable[..., Any]
-    aliases: tuple[str, ...] = ()
     method: bool = False
 
 
@@ -57,56 +58,57 @@ def _count(F: Any, x: Any, axis: Any, keepdims: bool, where: Any, dtype: Any) ->
 
 
 def var(F: Any, x: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0,
-        keepdims: bool = False, where: Any = None,
+        keepdims: bool = False, where: Any = None, mean: Any = None,
         correction: float | None = None) -> Any:  # fmt: skip
     """Squared differences from the mean over count - ddof; the standard calls it `correction`."""
     ddof = ddof if correction is None else correction
     x = F.asarray(x)
     if dtype is not None or x.dtype.kind in "biu":
         x = F.astype(x, np.float64 if dtype is None else dtype)
+    if mean is not None:  # known to the caller, so that a plain sum of squares is accurate
+        apart = squared(F, F.subtract(x, mean))
+        squares = F.sum(apart, axis=axis, keepdims=keepdims, where=where)
+        return _over(F, squares, x, axis, ddof, keepdims, where)
     if kind(x.dtype) == "c":  # |z|^2 is the sum of the squares of its parts
         over = {"axis": axis, "ddof": ddof, "keepdims": keepdims, "where": where}
         return F.add(*(var(F, part, **over) for part in (F.real(x), F.imag(x))))
-    parts = (x, 1, F.subtract(x, x))
+    parts = (x, 0, 1, F.subtract(x, x))
     if where is not None:
         present = F.astype(F.not_equal(where, 0), x.dtype)
-        parts = (F.where(where, x, 0), present, F.where(where, parts[2], 0))
+        parts = (F.where(where, x, 0), 0, present, F.where(where, parts[3], 0))
         if parts[0].shape != x.shape:
             raise ShapeError(f"var: where= has a shape that does not broadcast to {x.shape}")
     squares = F.fold("squared_deviations", parts, axis, keepdims)
+    return _over(F, squares, x, axis, ddof, keepdims, where)
+
+
+def _over(
+    F: Any, squares: Any, x: Any, axis: Any, ddof: float, keepdims: bool, where: Any
+) -> Any:  # fmt: skip
+    """Return sums of squares over the number of elements less ddof."""
     if where is None:
         return F.divide(squares, max(float(F.length(x, axis)) - ddof, 0.0))
-    count = _count(F, x, axis, keepdims, where, x.dtype)
+    count = _count(F, x, axis, keepdims, where, squares.dtype)
     return F.divide(squares, F.maximum(F.subtract(count, ddof), 0))
 
 
 def std(F: Any, x: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0,
-        keepdims: bool = False, where: Any = None,
+        keepdims: bool = False, where: Any = None, mean: Any = None,
         correction: float | None = None) -> Any:  # fmt: skip
     """Root of the variance."""
     ddof = ddof if correction is None else correction
-    return F.sqrt(var(F, x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))
+    return F.sqrt(var(F, x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where, mean=mean))
 
 
-def _arg(name: str) -> Callable[..., Any]:
+def arg_extreme(name: str) -> Callable[..., Any]:
+    """Return `argmax` or `argmin`."""
+
     def find(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
         if axis is not None and not isinstance(axis, (int, np.integer)):
             raise TypeError(f"{name} takes one axis or None, not {axis!r}")
         return F.fold(name, (F.asarray(x), "position"), axis, keepdims)
 
     return find
-
-
-def _nanarg(name: str, worst: float) -> Callable[..., Any]:
-    def find(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-        return _arg(name)(F, _instead_of_nan(F, x, worst), axis, keepdims=keepdims)
-
-    return find
-
-
-def _instead_of_nan(F: Any, x: Any, value: float) -> Any:
-    x = F.asarray(x)
-    return F.where(F.isnan(x), value, x) if kind(x.dtype) in "fc" else x
 
 
 def ptp(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -119,34 +121,6 @@ def ptp(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 def count_nonzero(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """How many are not zero."""
     return F.sum(F.not_equal(x, 0), axis=axis, keepdims=keepdims)
-
-
-def nansum(F: Any, x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
-    """Sum of what is not NaN."""
-    return F.sum(_instead_of_nan(F, x, 0), axis=axis, dtype=dtype, keepdims=keepdims)
-
-
-def nanmean(F: Any, x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
-    """Mean of what is not NaN."""
-    x = F.asarray(x)
-    if kind(x.dtype) not in "fc":
-        return mean(F, x, axis, dtype, keepdims=keepdims)
-    result = x.dtype if dtype is None else np.dtype(dtype)
-    # In the dtype that adds up: float16 has no count beyond 65,504.
-    total = nansum(F, x, axis, accumulator(result.name), keepdims=keepdims)
-    count = F.sum(F.logical_not(F.isnan(x)), axis=axis, keepdims=keepdims)
-    return F.astype(F.divide(total, F.astype(count, total.dtype)), result)
-
-
-def _nan_extreme(name: str, worst: float) -> Callable[..., Any]:
-    def find(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-        x = F.asarray(x)
-        found = getattr(F, name)(_instead_of_nan(F, x, worst), axis=axis, keepdims=keepdims)
-        if kind(x.dtype) not in "fc":
-            return found
-        return F.where(F.all(F.isnan(x), axis=axis, keepdims=keepdims), float("nan"), found)
-
-    return find
 
 
 def _wide(expand: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,6 +143,8 @@ def logsumexp(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> An
     if kind(x.dtype) == "c":
         raise DTypeError(f"logsumexp: the function is of real numbers only, not {x.dtype}")
     x = x if kind(x.dtype) == "f" else F.astype(x, np.float64)
+    if F.length(x, axis) == 0:  # log(0), as of any sum of nothing
+        return F.log(F.sum(x, axis=axis, keepdims=keepdims))
 
     def top(kept: bool) -> Any:
         found = F.max(x, axis=axis, keepdims=kept)
@@ -178,86 +154,78 @@ def logsumexp(F: Any, x: Any, axis: Any = None, *, keepdims: bool = False) -> An
     return F.add(F.log(total), top(keepdims))
 
 
-def _squared(F: Any, x: Any) -> Any:
-    """Return the squares of the absolute values."""
-    if kind(x.dtype) == "c":
-        return F.add(F.square(F.real(x)), F.square(F.imag(x)))
-    return F.square(x)
-
-
-def norm(F: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """Vector norms, and the matrix norms that need no decomposition."""
-    x = F.asarray(x)
-    if x.dtype.kind not in "fc":
-        x = F.astype(x, np.float64)
-    axes = F.axes(x, axis)
-    flat = axis is None and ord is None
-    if len(axes) > 2 and not flat:
-        raise Unsupported(f"norm(ord={ord!r}) along {len(axes)} axes: give one axis, or two")
-    if len(axes) == 2 and not flat and ord not in (None, "fro"):
-        if ord not in (1, -1, np.inf, -np.inf):
-            raise Unsupported(f"the matrix norm ord={ord!r} needs a decomposition; use cupy.linalg")
-        rows, columns = axes if axis is None else tuple(F.axes(x, one)[0] for one in axis)
-        inner, outer = (rows, columns) if abs(ord) == 1 else (columns, rows)
-        sums = F.sum(F.absolute(x), axis=inner, keepdims=True)
-        extreme = F.max if ord > 0 else F.min
-        if keepdims:
-            return extreme(sums, axis=outer, keepdims=True)
-        return extreme(sums, axis=axes)
-    over: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
-    if ord in (None, 2, "fro"):
-        return F.sqrt(F.sum(_squared(F, x), **over))
-    if ord in (np.inf, -np.inf):
-        return (F.max if ord > 0 else F.min)(F.absolute(x), **over)
-    if ord == 0:
-        return F.astype(F.sum(F.not_equal(x, 0), **over), F.absolute(x).dtype)
-    if ord == 1:
-        return F.sum(F.absolute(x), **over)
-    if isinstance(ord, str):
-        raise ValueError(f"invalid norm order {ord!r} for vectors")
-    return F.power(F.sum(F.power(F.absolute(x), float(ord)), **over), 1 / float(ord))
-
-
 def vecdot(F: Any, x1: Any, x2: Any, axis: int = -1) -> Any:
-    """Sum of products along an axis, in the dtype of the products; x1 is conjugated."""
-    x1 = F.asarray(x1)
-    product = F.multiply(F.conj(x1) if kind(x1.dtype) == "c" else x1, x2)
+    """Sum of products along an axis of each, in the dtype of the products; x1 is conjugated."""
+    pair = [F.asarray(x1), F.asarray(x2)]
+    if not all(x.ndim for x in pair):
+        raise ShapeError("vecdot: both operands need an axis, and one has none")
+    places = [F.axes(x, operator.index(axis))[0] - x.ndim for x in pair]  # from the end
+    sizes = [x.shape[at] for x, at in zip(pair, places, strict=True)]
+    if sizes[0] != sizes[1]:
+        raise ShapeError(f"vecdot: the operands have {sizes[0]} and {sizes[1]} elements along "
+                         f"axis {axis}; that axis does not broadcast")  # fmt: skip
+    if places[0] != places[1]:
+        pair = [F.moveaxis(x, at, -1) for x, at in zip(pair, places, strict=True)]
+        places = [-1, -1]
+    first, second = pair
+    product = F.multiply(F.conj(first) if kind(first.dtype) == "c" else first, second)
     if product.dtype.kind == "b":
-        return F.any(product, axis=axis)
-    return F.sum(product, axis=axis, dtype=product.dtype)
+        return F.any(product, axis=places[0])
+    return F.sum(product, axis=places[0], dtype=product.dtype)
 
 
-def average(
-    F: Any, x: Any, axis: Any = None, weights: Any = None, *, keepdims: bool = False
-) -> Any:
-    """Weighted mean; 1-d weights go along the axis."""
-    if weights is None:
-        return mean(F, x, axis, keepdims=keepdims)
+def average(F: Any, x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *,
+            keepdims: bool = False) -> Any:  # fmt: skip
+    """Weighted mean; weights have the shape of `x`, or that of its axes in the order given."""
     x = F.asarray(x)
     axes = F.axes(x, axis)
-    weights = weights if hasattr(weights, "shape") else np.asarray(weights)
-    if tuple(weights.shape) != x.shape:
-        if len(axes) != 1 or tuple(weights.shape) != (x.shape[axes[0]],):
-            raise ValueError(
-                f"average: weights of shape {tuple(weights.shape)} go neither with shape "
-                f"{x.shape} nor along axis {axis}"
-            )
-        if axes[0] != x.ndim - 1:
-            weights = weights.reshape((-1,) + (1,) * (x.ndim - 1 - axes[0]))
-    w = F.asarray(weights)
-    if x.dtype.kind not in "fc" and w.dtype.kind not in "fc":
-        w = F.astype(w, np.float64)
-    product = F.multiply(x, w)
+    if weights is None:
+        found = mean(F, x, axis, keepdims=keepdims)
+        if not returned:
+            return found
+        count = F.full(found.shape, float(F.length(x, axis)), dtype=found.dtype, like=found)
+        return found, count
+    own = F.asarray(weights)
+    w = _along(F, own, x, axis)
+    if isinstance(weights, (list, tuple)):  # of arrays the elements are known only when they run
+        over = axes if own.shape == x.shape else None
+        if not np.all(np.sum(np.asarray(weights), axis=over)):
+            raise ZeroDivisionError("average: the weights sum to zero along the axes")
+    result = np.result_type(x.dtype, w.dtype, *([] if kind(x.dtype) in "fc" else [np.float64]))
+    product = F.multiply(F.astype(x, result), F.astype(w, result))
     # As broadcast, so that both sums are of one pass over the same elements.
-    share = F.add(F.astype(w, product.dtype), F.multiply(F.not_equal(x, x), False))
+    share = F.add(F.astype(w, result), F.multiply(F.not_equal(x, x), False))
     total = F.sum(share, axis=axes, keepdims=keepdims)
-    return F.divide(F.sum(product, axis=axes, keepdims=keepdims), total)
+    found = F.divide(F.sum(product, axis=axes, keepdims=keepdims), total)
+    return (found, total) if returned else found
+
+
+def _along(F: Any, weights: Any, x: Any, axis: Any) -> Any:
+    """Return weights so that they broadcast with `x` as `numpy.average` means them."""
+    if weights.shape == x.shape:
+        return weights
+    if axis is None:
+        raise TypeError(
+            f"average: weights of shape {weights.shape} for elements of shape {x.shape}; say "
+            "which axis= they go along"
+        )
+    named = axis if isinstance(axis, tuple) else (axis,)
+    order = [F.axes(x, one)[0] for one in named]
+    if weights.shape != tuple(x.shape[one] for one in order):
+        raise ShapeError(
+            f"average: weights of shape {weights.shape} go neither with shape {x.shape} nor along "
+            f"axis {axis}"
+        )
+    turned = F.transpose(weights, tuple(sorted(range(len(order)), key=order.__getitem__)))
+    return F.reshape(turned, tuple(n if at in order else 1 for at, n in enumerate(x.shape)))
 
 
 @_wide
 def softmax(F: Any, x: Any, axis: Any = -1) -> Any:
     """exp(x) over its sum, without overflow."""
     x = F.asarray(x)
+    if x.size == 0:  # there is no greatest element
+        return F.exp(F.subtract(x, x))
     e = F.exp(F.subtract(x, F.max(x, axis=axis, keepdims=True)))
     return F.divide(e, F.sum(e, axis=axis, keepdims=True))
 
@@ -266,6 +234,8 @@ def softmax(F: Any, x: Any, axis: Any = -1) -> Any:
 def log_softmax(F: Any, x: Any, axis: Any = -1) -> Any:
     """Logarithm of softmax, without overflow."""
     x = F.asarray(x)
+    if x.size == 0:
+        return F.log(F.exp(F.subtract(x, x)))
     shifted = F.subtract(x, F.max(x, axis=axis, keepdims=True))
     return F.subtract(shifted, F.log(F.sum(F.exp(shifted), axis=axis, keepdims=True)))
 
@@ -276,7 +246,7 @@ def _centred(F: Any, x: Any, axis: Any, ddof: float = 0) -> tuple[Any, Any]:
     apart = F.subtract(x, mean(F, x, axis, keepdims=True))
     if F.length(x, axis) > LONG:
         return apart, var(F, x, axis, ddof=ddof, keepdims=True)
-    squares = F.sum(_squared(F, apart), axis=axis, keepdims=True)
+    squares = F.sum(squared(F, apart), axis=axis, keepdims=True)
     return apart, F.divide(squares, max(float(F.length(x, axis)) - ddof, 0.0))
 
 
@@ -288,7 +258,7 @@ def _normal(F: Any, x: Any, axis: Any, eps: float) -> Any:
 
 @_wide
 def _of_unit_square(F: Any, x: Any, axis: Any, eps: float) -> Any:
-    square = mean(F, _squared(F, x), axis, keepdims=True)
+    square = mean(F, squared(F, x), axis, keepdims=True)
     return F.divide(x, F.sqrt(F.add(square, eps)))
 
 
@@ -325,23 +295,19 @@ STATISTICS: tuple[Statistic, ...] = (
     Statistic("var", 1, "Variance, with `ddof`: merged by Chan's method in one pass.", var,
               method=True),
     Statistic("std", 1, "Standard deviation, with `ddof`.", std, method=True),
-    Statistic("argmax", 1, "Position of the first greatest element, or NaN.", _arg("argmax"),
+    Statistic("argmax", 1, "Position of the first greatest element, or NaN.", arg_extreme("argmax"),
               method=True),
-    Statistic("argmin", 1, "Position of the first least element, or NaN.", _arg("argmin"),
+    Statistic("argmin", 1, "Position of the first least element, or NaN.", arg_extreme("argmin"),
               method=True),
-    Statistic("nanargmax", 1, "Position of the first greatest element that is not NaN; 0 if all "
-              "are.", _nanarg("argmax", -np.inf)),
-    Statistic("nanargmin", 1, "Position of the first least element that is not NaN; 0 if all are.",
-              _nanarg("argmin", np.inf)),
     Statistic("ptp", 1, "Greatest minus least element.", ptp),
     Statistic("count_nonzero", 1, "Number of elements that are not zero.", count_nonzero),
-    Statistic("nansum", 1, "Sum of the elements that are not NaN.", nansum),
-    Statistic("nanmean", 1, "Mean of the elements that are not NaN.", nanmean),
-    Statistic("nanmin", 1, "Least element that is not NaN.", _nan_extreme("min", np.inf)),
-    Statistic("nanmax", 1, "Greatest element that is not NaN.", _nan_extreme("max", -np.inf)),
     Statistic("logsumexp", 1, "log(sum(exp(x))), without overflow.", logsumexp),
-    Statistic("norm", 1, "Vector norm, `ord` 2 by default; or a matrix norm along two axes.", norm,
-              ("vector_norm",)),
+    Statistic("norm", 1, "Vector norm along an axis, matrix norm along two; the 2-norm of "
+              "everything by default.", norm),
+    Statistic("vector_norm", 1, "Vector norm of all elements along any axes, `ord` 2 by default.",
+              vector_norm),
+    Statistic("matrix_norm", 1, "Matrix norm along the last two axes, Frobenius' by default.",
+              matrix_norm),
     Statistic("vecdot", 2, "Sum of products along an axis.", vecdot),
     Statistic("average", 1, "Mean, weighted by `weights`.", average),
     Statistic("softmax", 1, "exp(x) over its sum along an axis, without overflow.", softmax),

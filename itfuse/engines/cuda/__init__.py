@@ -155,7 +155,10 @@ def wrap(obj: Any) -> tuple[Any, Memory]:
     memory = Memory(_NAMES[data.device_id], data.ptr, strides)
     itemsize = array.dtype.itemsize
     # An address is a multiple of the size unless somebody made it so by hand.
-    if memory.pointer % itemsize or any(step % itemsize for step in strides):
+    apart = memory.pointer % itemsize
+    for step in strides:
+        apart |= step % itemsize
+    if apart:
         raise Unsupported(
             f"an array of {array.dtype} at {memory.pointer:#x} with strides "
             f"{memory.strides} is not aligned to its elements; copy it first"

@@ -6,15 +6,24 @@ import functools
 import importlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from itfuse import disk
 from itfuse.cache import FORMAT
-from itfuse.errors import CompileError, DeviceError
+from itfuse.errors import CompileError, ConfigError, DeviceError
+from itfuse.frozen import PREFIX
 
 
 @functools.cache
-def _core() -> Any:
+def core() -> Any:
+    """Return cuda.core.
+
+    Raises
+    ------
+    DeviceError
+        If it is not installed.
+    """
     try:
         return importlib.import_module("cuda.core")
     except ImportError as why:
@@ -63,13 +72,35 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@functools.cache
+def architectures() -> tuple[int, ...]:
+    """Return what this NVRTC compiles for; empty if it does not say."""
+    try:
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+        return tuple(int(one) for one in nvrtc.nvrtcGetSupportedArchs()[1])
+    except (ImportError, RuntimeError, AttributeError, TypeError):
+        return ()
+
+
+def check(arch: str) -> None:
+    """Raise `ConfigError` if this NVRTC does not compile for `arch`."""
+    known = architectures()
+    if known and int(arch.removeprefix("sm_")) not in known:
+        raise ConfigError(
+            f"NVRTC does not compile for {arch} here, but for "
+            f"{', '.join(f'sm_{one}' for one in known)}; name one of these, or install another "
+            "version of NVRTC (the package nvidia-cuda-nvrtc)"
+        )
+
+
 def _compile(source: str, arch: str, kind: str) -> bytes:
-    core = _core()
-    wanted = core.ProgramOptions(arch=arch, **_OPTIONS[kind])
+    cuda = core()
+    check(arch)
+    wanted = cuda.ProgramOptions(arch=arch, **_OPTIONS[kind])
     Count.add()
     start = time.perf_counter()
     try:
-        return bytes(core.Program(source, "c++", options=wanted).compile(kind).code)
+        return bytes(cuda.Program(source, "c++", options=wanted).compile(kind).code)
     except Exception as why:  # NVRTC's own error type is not public
         raise CompileError(
             f"generated code does not compile for {arch}; this is a fault in "
@@ -79,6 +110,19 @@ def _compile(source: str, arch: str, kind: str) -> bytes:
         ) from None
     finally:
         Count.add(0, time.perf_counter() - start)
+
+
+def _link(codes: list[bytes], arch: str, source: str) -> bytes:
+    """Link LTO-IR to machine code."""
+    cuda = core()
+    options = cuda.LinkerOptions(arch=arch, link_time_optimization=True)
+    try:
+        parts = [cuda.ObjectCode.from_ltoir(code) for code in codes]
+        return bytes(cuda.Linker(*parts, options=options).link("cubin").code)
+    except Exception as why:  # nvJitLink's own error type is not public
+        raise CompileError(
+            f"generated code does not link with Python functions for {arch}", source, str(why)
+        ) from None
 
 
 def _key(source: str, arch: str, kind: str) -> tuple[object, ...]:
@@ -100,15 +144,35 @@ def runs_on(arch: str) -> list[str]:
     return [f"sm_{lower}" for lower in range(number, number - number % 10 - 1, -1)]
 
 
+def _python(source: str) -> Any:
+    """Return the module that compiles Python functions if the source calls any, else None."""
+    return importlib.import_module("itfuse.engines.cuda.python") if PREFIX in source else None
+
+
+def versions_of(source: str) -> Callable[[], tuple[str, ...]]:
+    """Return the function that gives the versions which decide the code of a source."""
+    python = _python(source)
+    return functools.partial(python.versions, source) if python else versions
+
+
+def beside(source: str, arch: str) -> dict[str, bytes]:
+    """Return what must be linked with `ltoir(source, arch)`: LTO-IR by symbol."""
+    python = _python(source)
+    return python.functions(source, arch) if python else {}
+
+
 @functools.lru_cache(maxsize=1024)
 def ltoir(source: str, arch: str) -> bytes:
-    """Compile device functions for linking with others.
+    """Compile device functions for linking with others; Python functions are `beside` them.
 
     Raises
     ------
     CompileError
         With the source and the compiler's log.
     """
+    python = _python(source)
+    if python:
+        source = python.defined(source, arch)
     return disk.compiled(
         _key(source, arch, "ltoir"),
         versions,
@@ -127,9 +191,16 @@ def cubin(source: str, arch: str) -> bytes:
     CompileError
         With the source and the compiler's log.
     """
+
+    def build() -> bytes:
+        others = beside(source, arch)
+        if others:
+            return _link([ltoir(source, arch), *others.values()], arch, source)
+        return _compile(source, arch, "cubin")
+
     return disk.compiled(
         _key(source, arch, "cubin"),
-        versions,
-        lambda: _compile(source, arch, "cubin"),
+        versions_of(source),
+        build,
         instead=(_key(source, other, "cubin") for other in runs_on(arch)[1:]),
     )

@@ -154,6 +154,7 @@ class CubBuilt:
         except ItfuseError:
             raise
         except Exception as why:
+            nvrtc.check(self.arch)
             raise CompileError(
                 f"cuda.compute could not build a {stage.primitive} for {self.arch}",
                 self.lowered.source,
@@ -168,14 +169,19 @@ class CubBuilt:
         made: list[Any] = []
 
         def build() -> bytes:
+            linked: dict[str, bytes] = {}  # each once: a symbol that is defined twice is an error
             for op, source in self._empty:
-                op.fill(nvrtc.ltoir(source, self.arch))
+                beside = nvrtc.beside(source, self.arch)
+                extra = [code for symbol, code in beside.items() if symbol not in linked]
+                op.fill(nvrtc.ltoir(source, self.arch), extra)
+                linked |= beside
             nvrtc.Count.add()
             made.append(make())
             return bytes(cc.serialize(made[0]))
 
         if not self._code:
-            self._code = disk.compiled(self._key, nvrtc.versions, build)
+            versions = nvrtc.versions_of(self.lowered.source)
+            self._code = disk.compiled(self._key, versions, build)
         self._empty.clear()
         if made:
             return made[0]
@@ -202,9 +208,10 @@ class StatefulOp(RawOp):
         """Return the state of this call."""
         return self.current  # type: ignore[no-any-return]
 
-    def fill(self, code: bytes) -> None:
-        """Give it its code, before anything is built with it."""
-        self._ltoir = code  # type: ignore[misc]  # RawOp's slot
+    def fill(self, code: bytes, extra: list[bytes]) -> None:
+        """Give it its code and what that calls, before anything is built with it."""
+        self._ltoir = code  # type: ignore[misc]  # RawOp's slots
+        self._extra_ltoirs = extra  # type: ignore[misc]
 
 
 class Bound:

@@ -104,7 +104,9 @@ class _Segments(_Run):
         item = value_type(stage.element.result_dtypes, "Item")
         element = built.op("element", bytes(self.layout.size))
         self.target = Pointer(stage.outputs[0].dtype)
-        self.begin, self.end = Pointer("int64"), Pointer("int64")
+        offset = stage.inputs[-1].dtype
+        self.begin, self.end = Pointer(offset), Pointer(offset)
+        self.step = np.dtype(offset).itemsize
         source = cc.TransformIterator(cc.CountingIterator(np.int64(0)), element, item)
         self.algorithm = built.algorithm(
             lambda: cc.make_segmented_reduce(
@@ -122,7 +124,7 @@ class _Segments(_Run):
         self, stage: Stage, operands: list[Any], outputs: list[int], stream: Stream, allocate: Any
     ) -> None:
         self.target.address = outputs[0]
-        self.begin.address, self.end.address = operands[-1], operands[-1] + 8
+        self.begin.address, self.end.address = operands[-1], operands[-1] + self.step
         self.run(
             allocate,
             d_in=Bound(START + self.layout.pack(stage, operands)),

@@ -64,6 +64,7 @@ class CudaReady(Ready):
             self.several_gpus = runtime.getDeviceCount() > 1
             self.passes = _passes(self)
             self._queue = _queue(self) if self.passes else None
+        self._into: Any = None  # written when it is first asked for
 
     def __call__(
         self,
@@ -73,11 +74,21 @@ class CudaReady(Ready):
         roots: Sequence[Node] | None = None,
     ) -> tuple[Any, ...]:
         """Queue one run; see `Ready`."""
-        if out is None and stream is None and self._queue is not None:
-            results: tuple[Any, ...] = self._queue(values)
+        if stream is None and self._queue is not None:
+            results: Any = MISS
+            if out is None:
+                results = self._queue(values)
+            elif len(out) == 1 and out[0] is not None:
+                if self._into is None:
+                    self._into = _queue(self, into=True)
+                results = self._into(values, out[0])
             if results is not MISS:
-                return results
+                return results  # type: ignore[no-any-return]
         return super().__call__(values, out, stream, roots)
+
+    def _takes(self, out: Any, values: Sequence[Any]) -> bool:
+        """Whether `out` is known to do: what is not queued in the short way is looked at."""
+        return False
 
     def run(self, values: Sequence[Any], given: dict[tuple[int, int], Any] | None) -> Any:
         """Queue one run where the device and the stream are current already."""
@@ -177,7 +188,8 @@ class _Text:
         if setting("debug") >= 3:
             print(text, file=sys.stderr)
         exec(compile(text, "<itfuse call>", "exec"), self.names)
-        return self.names["call"]
+        # Out of its own globals, so that it goes, and its arrays with it, without the collector.
+        return self.names.pop("call")
 
 
 def _blocks(ready: CudaReady, local: Any) -> Callable[[], Any]:
@@ -308,8 +320,11 @@ def _on_device(text: _Text) -> None:
         text.add(f"if get_device() != {text.ready.engine.number}:", "    return MISS")
 
 
-def _queue(ready: CudaReady) -> Any:
-    """Write the function of arrays and scalars that are known to fit: `values -> results`."""
+def _queue(ready: CudaReady, into: bool = False) -> Any:
+    """Write the function of arrays and scalars that are known to fit: `values -> results`.
+
+    With `into` it is `values, out -> results`, and returns MISS for an `out` that may not do.
+    """
     text = _Text(ready)
     _on_device(text)
     names = ", ".join(f"v{at}" for at in range(len(ready.leaves)))
@@ -321,6 +336,17 @@ def _queue(ready: CudaReady) -> Any:
             text.add(f"{_address(at)} = v{at}.data.ptr")
         else:
             leaves[at] = f"v{at}"
+    if into:
+        inputs = [
+            Argument("array", (at,), leaf.dtype, leaf.shape, leaf.arg.strides)
+            for at, leaf in enumerate(ready.leaves)
+            if leaf.op is INPUT
+        ]
+        _out(text, inputs, {})
+        spot = ready.plan.results[0]
+        _launches(text, {spot: "q"}, leaves, [f"return generic(values, {{{spot}: out}})"])
+        text.add("return (out,)")
+        return text.function("values, out")
     _launches(text, {}, leaves, ["return generic(values, None)"])
     text.add(f"return ({', '.join(_wrapped(text))},)")
     return text.function("values")

@@ -61,6 +61,7 @@ def iterator(
         name=function.symbol,
         state=lowered.state.pack(stage, operands),
         state_alignment=8,
+        extra_ltoirs=list(nvrtc.beside(function.source, arch).values()),
     )
     item = value_type(stage.element.result_dtypes, "Item")
     made = ExpressionIterator(cc.CountingIterator(np.int64(0)), op, item)
