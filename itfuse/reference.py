@@ -315,28 +315,32 @@ def merge_moments(a: Fields, b: Fields) -> Fields:
 
     Chan, Golub and LeVeque (1979). `base` is an element of the part, or its rounded mean where it
     was merged with more than two: one float of a mean far from zero would be off by more than the
-    spread allows.
+    spread allows. What is returned may be arrays of `a`.
     """
     (base, rest, count, squares), (other, its_rest, many, its) = a, b
+    # Most calls have parts of one kind, which need only some of the steps.
+    if not np.any(many):
+        return a
+    first, one = count == 0, many == 1
     total = count + many
-    share, first = many / total, count == 0
-    start = np.where(first, other, base)
-    apart = other - start
-    one = many == 1
-    if np.all(one):  # elements: all that is not selected away below
-        apart -= rest
-        moved = apart * share
-        mean = rest + moved
-        return start, mean, total, squares + (apart - moved) * apart
-    apart -= rest - its_rest
-    moved = apart * share
+    start = np.where(first, other, base) if np.any(first) else base
+    if np.all(one):  # elements
+        apart = (other - start) - rest
+        moved = apart * (many / total)
+        return start, rest + moved, total, squares + (apart - moved) * apart
+    apart = (other - start) - (rest - its_rest)
+    moved = apart * (many / total)
     mean = rest + moved
-    summed = (squares + its) + np.where(one, apart - moved, moved * count) * apart
+    weighed = moved * count
+    if np.any(one):
+        weighed = np.where(one, apart - moved, weighed)
+    summed = (squares + its) + weighed * apart
     whole = start + mean
     low = mean - (whole - start)
-    again, keep = (many > 2) & ~first, many == 0
+    again = (many > 2) & ~first
     if np.all(again):
         return whole, low, total, summed
+    keep = many == 0
     return (
         np.where(again, whole, start),
         np.where(keep, rest, np.where(again, low, mean)),

@@ -170,7 +170,8 @@ def test_numbers_meet_cupys_arrays_and_functions(cp: Any) -> None:
     w = cp.asarray(Y)
     f = itf.fuse(lambda x, a: x * cp.sqrt(a) + w * a - cp.maximum(a, w) + (w < a))
     for a in (2.0, 3.0, 4.5):
-        want = X * np.sqrt(a) + (Y * np.float32(a) - np.maximum(np.float32(a), Y) + np.less(Y, a))
+        of = np.float32(a)
+        want = X * np.sqrt(a) + Y * of - np.maximum(of, Y) + np.less(Y, a)
         assert_same(f(cp.asarray(X), a), want, ulp=4)
     assert f.traces == 1
 

@@ -143,6 +143,7 @@ def test_infinity_nan_and_extremes_are_numpys() -> None:
             assert itf.var(around(1e5, (5,), dtype), where=mask).compute() == 0
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")
 def test_short_cuts_of_the_merge_have_its_bits() -> None:
     """Where all parts are elements, or none is small, the CPU engine leaves steps out."""
     rng = np.random.default_rng(3)
