@@ -98,10 +98,7 @@ RULES: dict[tuple[str, bool, bool], tuple[Rule, ...]] = {
         Rule(8, staged=True, cluster=True, abreast=1, blocks=3),
         Rule(_ALL, staged=True, cluster=True, abreast=2, blocks=2),
     ),
-    ("walk", True, True): (
-        Rule(16, staged=True, cluster=True, abreast=2, blocks=2),
-        Rule(_ALL, staged=True, cluster=True),
-    ),
+    ("walk", True, True): (Rule(_ALL, cluster=True, abreast=2, blocks=2),),
     ("warp", False, False): (Rule(_ALL, staged=True, blocks=8),),
     ("warp", False, True): (Rule(_ALL, staged=True),),
     ("warp", True, False): (Rule(_ALL, staged=True, blocks=4, block=256),),
