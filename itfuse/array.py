@@ -251,36 +251,7 @@ def combine(arrays: Sequence[Array], describe: Callable[[], str]) -> tuple[dict[
 
 
 def asarray(obj: Any, dtype: Any = None) -> Array:
-    """Wrap an array without copying it.
-
-    Parameters
-    ----------
-    obj : object
-        A CuPy or NumPy array, anything with `__cuda_array_interface__` or DLPack, a NumPy or
-        Python scalar, or nested lists (which NumPy converts). An `Array` comes back as it is.
-    dtype : dtype-like, optional
-        Convert to this dtype (lazily).
-
-    Returns
-    -------
-    Array
-        A lazy array. The elements are read when it is computed: changes until then are seen.
-
-    Raises
-    ------
-    DTypeError
-        For object, string, datetime and other dtypes that itfuse does not support.
-    DeviceError
-        If it is a device array and there is no usable GPU.
-    Unsupported
-        For a list that holds expressions, which would compute them: use `itf.stack`.
-
-    Examples
-    --------
-    >>> import itfuse as itf, numpy as np
-    >>> itf.asarray(np.arange(3)) * 2
-    itf.Array(a * 2, shape=(3,), dtype=int64, device='cpu')
-    """
+    """Wrap an array without copying it: `itf.asarray` (conversion.py) for what stands below it."""
     if isinstance(obj, Array):
         return obj if dtype is None else obj.astype(dtype)
     if type(obj) not in engines.OWN:

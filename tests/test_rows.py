@@ -308,9 +308,10 @@ def test_kernels_compile_without_spills(dtype: str, arch: str) -> None:
     ]
     _, report = nvrtc.compile_cubin(unit(sources), arch)
     for name, one in report.functions.items():
-        # A block of 1,024 threads has 64 registers for each: too few for what long rows keep.
-        longest = any(f"_{length}_" in name for length in (32_768, 262_144))
-        some = {"float32": 96, "float64": 96}[dtype] if longest else 0
+        # A block of 1,024 threads has 64 registers for each: not enough for all of a layernorm,
+        # nor for all that a block of a cluster keeps.
+        some = {"float32": 64, "float64": 96}[dtype] if name.startswith("norm_32768") else 0
+        some = 96 if "_262144_" in name else some
         if arch == "sm_120" and name.startswith("columns"):
             some = 96  # its compiler keeps more loads in flight than 128 registers hold
         assert one.spill_stores + one.spill_loads <= some, (name, one)

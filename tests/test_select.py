@@ -19,6 +19,7 @@ import itfuse as itf
 from itfuse import engines
 from itfuse.dtypes import DTYPES
 from itfuse.lower import look_back, lower_tile, tile_select
+from itfuse.lower.staged import TILES
 from itfuse.plan import make_plan
 from itfuse.plan.stages import Plan
 from itfuse.testing import assert_same
@@ -389,6 +390,10 @@ def test_kernels_compile_without_spills(arch: str) -> None:
         assert one.registers is not None and one.registers <= 128, name
     first = report.functions["k0a_select"]
     assert first.registers is not None and first.registers <= 48 and first.shared <= 17_000
+    (stage,) = planned(x[x > 0])[0].stages
+    kernel = lower_tile(stage, "k0", True, arch)
+    assert kernel.shared is not None and f"({kernel.block}, 5)" in kernel.source
+    assert 5 * (kernel.shared(stage) + first.shared) <= TILES  # five tiles on their way
 
 
 # ---- the cuda engine on a stand-in device ----------------------------------------------------

@@ -224,6 +224,7 @@ class CudaDevice:
     def _graph(self, call: Call, sets: int) -> tuple[Any, int, Any] | None:
         """Return (graph, calls in it, what it needs alive), or None if it cannot be captured."""
         number = max(sets, _GRAPH_CALLS // max(sets, 1) * sets)
+        self.device.synchronize()  # counters and partial results of a peer are one stream's
         stream = self.cupy.cuda.Stream(non_blocking=True)
         try:
             with stream:
@@ -246,6 +247,7 @@ class CudaDevice:
         """Return the kernels of a captured call; None for one that waits for the device."""
         from itfuse.bench.peers.launches import kernels_of
 
+        self.device.synchronize()  # counters and partial results of a peer are one stream's
         stream = self.cupy.cuda.Stream(non_blocking=True)
         try:
             with stream:

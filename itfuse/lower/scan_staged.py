@@ -11,13 +11,10 @@ import numpy as np
 
 from itfuse.dtypes import DTYPES
 from itfuse.lower.accumulator import item_dtype
-from itfuse.lower.staged import BULK
+from itfuse.lower.staged import BULK, TILES
 from itfuse.lower.tile import by_layout, fixed_values, program_text
 from itfuse.plan.order import SCAN_TILE, THREADS, scan_class
 from itfuse.plan.stages import Stage
-
-_MOST = 192 << 10
-"""Bytes of tiles of a multiprocessor: what the least of those with 227 KiB has, less the rest."""
 
 HEAD = f"constexpr int BLOCK = {THREADS};\n{BULK}"
 
@@ -40,7 +37,7 @@ def fits(stage: Stage, room: int) -> bool:
 def blocks(stage: Stage) -> int:
     """Return the blocks of a multiprocessor that there is shared memory and registers for."""
     fit = 4 if item_dtype(stage.combine).itemsize <= 4 else 3
-    return max(1, min(fit, _MOST // max(1, tile_bytes(stage))))
+    return max(1, min(fit, TILES // max(1, tile_bytes(stage))))
 
 
 def bring(stage: Stage) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from itfuse.dtypes import DTYPES
-from itfuse.lower.staged import BULK
+from itfuse.lower.staged import BULK, TILES
 from itfuse.lower.tile import Needs, by_layout, element_values, fixed_values, needs_of, program_text
 from itfuse.plan.stages import Stage
 
@@ -21,9 +21,6 @@ EACH = 32
 """Elements of a thread: a bit each of a word."""
 TILE = BLOCK * EACH
 PART = 32 * EACH
-
-_MOST = 192 << 10
-"""Bytes of tiles of a multiprocessor: what the least of those with 227 KiB has, less the rest."""
 
 HEAD = f"constexpr int BLOCK = {BLOCK};\n{BULK}"
 
@@ -67,6 +64,11 @@ def vector(stage: Stage) -> int:
     return 16 // max(np.dtype(stage.inputs[slot].dtype).itemsize for slot in _linear(stage))
 
 
+def shape(stage: Stage) -> tuple[int, int]:
+    """Return the elements of a thread, and of one of its vectors."""
+    return EACH, vector(stage)
+
+
 def needs(stage: Stage) -> Needs:
     """Return that every tile of every input starts at a whole piece of a bulk copy."""
     plain = needs_of(stage, stage.element.slots, vector(stage), outputs=False)
@@ -76,7 +78,7 @@ def needs(stage: Stage) -> Needs:
 def blocks(stage: Stage) -> int:
     """Return the blocks of a multiprocessor that there is shared memory and registers for."""
     fit = 3 if stage.flags > 1 or vector(stage) > 4 else 5
-    return max(1, min(fit, _MOST // bytes_of(stage)))
+    return max(1, min(fit, TILES // bytes_of(stage)))
 
 
 def bring(stage: Stage) -> str:

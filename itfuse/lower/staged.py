@@ -57,6 +57,10 @@ class Chip:
         return Chip(room_of(arch), int(arch.removeprefix("sm_")) >= 90)
 
 
+TILES = 192 << 10
+"""Bytes of tiles of a multiprocessor where many blocks have one on its way: what those with 227 KiB
+have, less what kernels declare themselves."""
+
 BULK = """\
 extern __shared__ __align__(16) unsigned char room[];
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

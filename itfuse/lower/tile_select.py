@@ -89,9 +89,7 @@ def lower_select(stage: Stage, name: str, aligned: bool, room: int) -> TileKerne
     state = state_layout(stage, slots, whole=True, extra=extra)
     symbol = f"{name}_select"
     staged = aligned and select_staged.fits(stage, room)
-    each, vector = _shape(stage)
-    if staged:
-        each, vector = select_staged.EACH, select_staged.vector(stage)
+    each, vector = select_staged.shape(stage) if staged else _shape(stage)
     source = "".join([
         prelude(stage),
         access(aligned),
@@ -140,10 +138,8 @@ def _kernel(stage: Stage, state: StateLayout, aligned: bool, staged: bool) -> st
     taken = [(at, part) for at, part in enumerate(stage.parts) if part >= 0]
     counted = [at for at, part in enumerate(stage.parts) if part < 0]
     values = list(enumerate(taken, flags))  # (result, (output, part))
-    each, vector, blocks = *_shape(stage), _blocks(stage)
-    if staged:
-        each, vector = select_staged.EACH, select_staged.vector(stage)
-        blocks = select_staged.blocks(stage)
+    each, vector = select_staged.shape(stage) if staged else _shape(stage)
+    blocks = select_staged.blocks(stage) if staged else _blocks(stage)
     return "".join([
         f'extern "C" __global__ void __launch_bounds__({BLOCK}, {blocks}) '
         "SYMBOL(const State s) {\n",

@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 
 from itfuse.cache import digest
-from itfuse.engines.cuda.scratch import is_capturing, keep
+from itfuse.engines.cuda.scratch import is_capturing, keep, relaxed
 from itfuse.engines.cuda.tile import TileBuilt
 from itfuse.lower import lower_tile
 from itfuse.lower.cpp import lower
@@ -18,8 +18,11 @@ from itfuse.plan.stages import Stage
 
 def allocate(nbytes: int) -> tuple[int, Any]:
     """Return memory of CuPy's pool on the current stream: its address, and what keeps it."""
-    memory = cupy.cuda.alloc(nbytes)
-    if is_capturing(cupy.cuda.get_current_stream().ptr):
+    if not is_capturing(cupy.cuda.get_current_stream().ptr):
+        memory = cupy.cuda.alloc(nbytes)
+    else:
+        with relaxed():  # the pool has none left where calls before in the capture keep theirs
+            memory = cupy.cuda.alloc(nbytes)
         keep(memory)
     return memory.ptr, memory
 
